@@ -102,16 +102,17 @@ _WORDS_BEFORE: Final = re.compile(r"^(?:[a-z]{2,12}[_-])+")
 """Further words of the prefix."""
 _UNLISTED_LOWER: Final = 40
 """The same for a key without capital letters: shorter ones are as often hashes of names."""
-_NO_KEY: Final = re.compile(
-    r"(?i:call|(?:srv|mcp)?toolu|tooluse|tool|msg|message|resp|req|request|chatcmpl|cmpl|gen|run|lc|thread|asst|"
-    r"file|batch|step|item|"
-    r"evt|event|trace|span|conv|cntr|container|skill|rs|fc|fco|ws|fs|ci|cu|ig|mcp|mcp[lr]|vs|vsf|ctc|ctco|cmp|comp|"
-    r"lsho?|sho?|apco?|amsg|tsc|tso|sess|session|prompt|pmpt|ftjob|modr|eval|evalrun|msgbatch|wrkspc|pyd|upd|"
-    r"chunk|sha[0-9]{1,3}|md5|css|style|styles|class|id|uid|guid|rev|etag|font|img|image|asset|hash|digest|checksum|"
-    r"commit|build|dpl|prj|proj|project|team|user|usr|org|acct|account|cus|customer|sub|price|product|order|job|task|"
-    r"blob|data|cache|layer|bundle|vendor|env|tmp|temp|backup|upload|release|version|cursor|page|node|doc|ref|snap|"
-    r"ami|arn|vpc|subnet|sg|vol|eni|ecdsa|ssh|base64|nonce|srcset|index|main)"
-)
+_IDENTIFIERS: Final = """
+    call srvtoolu mcptoolu toolu tooluse tool msg message resp req request chatcmpl cmpl gen run lc thread asst
+    file batch step item evt event trace span conv cntr container skill rs fc fco ws fs ci cu ig mcp mcpl mcpr vs
+    vsf ctc ctco cmp comp lsh lsho sh sho apc apco amsg tsc tso sess session prompt pmpt ftjob modr eval evalrun
+    msgbatch wrkspc pyd upd chunk sha1 sha224 sha256 sha384 sha512 md5 css style styles class id uid guid rev etag
+    font img image asset hash digest checksum commit build dpl prj proj project team user usr org acct account cus
+    customer sub price product order job task blob data cache layer bundle vendor env tmp temp backup upload
+    release version cursor page node doc ref snap ami arn vpc subnet sg vol eni ecdsa ssh base64 nonce srcset
+    index main
+"""
+_NO_KEY: Final = frozenset(_IDENTIFIERS.split())
 """Prefixes of identifiers (those of model providers among them, which agents see most), hashes and names of files."""
 _AFTER_NAME: Final = re.compile(r"[(=]|\.[A-Za-z0-9]|/")
 """What follows a name in code, a file or an address."""
@@ -370,7 +371,7 @@ def unlisted(value: str, before: str, after: str) -> bool:
     least = (_UNLISTED_KEY if _KEY_WORD.search(prefix) else _UNLISTED) if mixed else _UNLISTED_LOWER
     return (
         len(plain) >= least
-        and _NO_KEY.fullmatch(prefix) is None
+        and prefix.lower() not in _NO_KEY
         and _AFTER_NAME.match(after) is None
         and not before.endswith(("/", ".", "-", "_", "+", "#", "%", "@", "$", "~"))
         and sum(map(str.isdigit, plain)) >= 2

@@ -11,9 +11,9 @@ import re2
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.rules import RULES, RuleSet, default_rules
+from tests.lab.evidence.recordings import paths, recorded, texts_of
 from tests.lab.harness.figures import Section
-from tests.lab.harness.prompts import Writer, leaves
-from tests.oracle.data import document, present
+from tests.lab.harness.prompts import Writer
 
 TARGETS: Final = {"ASCII": 150.0, "other": 60.0}
 """Megabytes a second on one core."""
@@ -54,12 +54,13 @@ def guard(rounds: int) -> Section:
 
 
 def _texts() -> Mapping[str, Sequence[str]]:
-    runs = [document(path)["messages"] for path in present("runs/*.json.gz")]
-    recorded = list(dict.fromkeys(leaves(runs)))
+    runs = map(recorded, paths().values())
+    texts = (text.text for run in runs for message in run.messages for text in texts_of(run.format, message))
+    scanned = list(dict.fromkeys(texts))  # identifiers of calls, which no rule looks at, are not among them
     made = [Writer(number).text(20_000) for number in range(100)]
     found = {
-        "tool output, ASCII": [text for text in recorded if text.isascii()] or made,
-        "tool output, other": [text for text in recorded if not text.isascii()] or [f"{text} é" for text in made],
+        "tool output, ASCII": [text for text in scanned if text.isascii()] or made,
+        "tool output, other": [text for text in scanned if not text.isascii()] or [f"{text} é" for text in made],
         "made of log lines, ASCII": made,
         "made, one emoji each, other": [f"{text} \U0001f642" for text in made],
     }
