@@ -5,7 +5,6 @@ from __future__ import annotations
 from prompt_sidecar.guard import checks
 from prompt_sidecar.guard.checks import (
     _DOTTED,
-    _EXAMINED,
     _NUMBERED,
     _PASSWORD_NAME,
     _PLAIN_KEY,
@@ -14,12 +13,13 @@ from prompt_sidecar.guard.checks import (
     _UUID_CHARACTERS,
     _UUID_NAME,
     _UUID_TOKEN,
+    EXAMINED,
 )
 
 
 def is_generated(value: str) -> bool:
     """What `checks.is_generated` returns."""
-    value = value[:_EXAMINED]
+    value = value[:EXAMINED]
     if len(value) < 8 or len(set(value)) < 5 or checks.is_placeholder(value) or _NUMBERED.search(value):
         return False
     if not sum(character.isalpha() for character in value) or checks.is_wordlike(value):
@@ -35,7 +35,7 @@ def is_generated(value: str) -> bool:
 
 def named(value: str, before: str, after: str) -> bool:
     """What `checks.named` returns."""
-    whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
+    whole, value = value[:EXAMINED], value.rstrip(".,;:=&?!)")[:EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or checks.is_code(value) or checks.is_unrelated(before) or whole.endswith("..."):
         return False
     if checks.is_member(value) and not (whole[-1:] in {"!", "?"} and checks.is_typed(whole)):
@@ -57,7 +57,7 @@ def line(value: str, before: str, after: str) -> bool:
 
 def argument(value: str, before: str) -> bool:
     """What `checks.argument` returns."""
-    value = value.rstrip("\"'`;,")[:_EXAMINED]
+    value = value.rstrip("\"'`;,")[:EXAMINED]
     if len(value) < 6 or checks.is_code(value) or checks.is_name(value) or checks.is_term(value):
         return False
     if checks.is_unrelated(before) or value.startswith(("((", "(&", "(*")):

@@ -104,9 +104,13 @@ class _CommandRefused(Exception):
 
 
 def _settings(
-    asked: Namespace, more: Mapping[str, tuple[str, str]] | None = None, *, conflicts: bool = True
+    asked: Namespace,
+    more: Mapping[str, tuple[str, str]] | None = None,
+    *,
+    conflicts: bool = True,
+    read_files: bool = True,
 ) -> Settings:
-    """Load the settings; `more`: overriding values with their sources; `conflicts`: as for `load`."""
+    """Load the settings; `more`: overriding values with their sources; `conflicts`, `read_files`: as for `load`."""
     from prompt_sidecar.config.settings import SETTINGS, SettingsError, load, nearest
 
     flags: dict[str, str] = {}
@@ -123,7 +127,9 @@ def _settings(
     for name, (value, source) in (more or {}).items():
         flags[name], short[name] = value, source
     try:
-        return load(os.environ, config=asked.config, flags=flags, short=short, conflicts=conflicts)
+        return load(
+            os.environ, config=asked.config, flags=flags, short=short, conflicts=conflicts, read_files=read_files
+        )
     except SettingsError as error:
         raise _unusable(error.problems) from None
 
@@ -302,7 +308,7 @@ def _models(asked: Namespace) -> int:
 def _check_config(asked: Namespace) -> int:
     from datetime import UTC, datetime
 
-    from prompt_sidecar.config.explain import age, report
+    from prompt_sidecar.config.explain import age, report, rules_of_files
     from prompt_sidecar.config.reference import example
     from prompt_sidecar.config.settings import table
     from prompt_sidecar.config.startable import obstacles, store_problem
@@ -310,7 +316,7 @@ def _check_config(asked: Namespace) -> int:
     if asked.example:
         print(example(), end="")
         return EXIT_OK
-    settings = _settings(asked)
+    settings = _settings(asked, read_files=not asked.no_files)
     if not asked.no_files and (found := obstacles(settings)):
         raise _unusable(found)
     if not asked.no_files and settings.store.url and (problem := store_problem(settings.store)):
@@ -320,7 +326,8 @@ def _check_config(asked: Namespace) -> int:
     for name, value, source in rows:
         print(f"{name:<{widths[0]}} = {value:<{widths[1]}}  # {source}")
     # As comments, so that the output can still be read as TOML.
-    for line in ("", *report(settings), "", *age(datetime.now(UTC).date())):
+    of_files = () if asked.no_files else rules_of_files(settings)
+    for line in ("", *report(settings), *of_files, "", *age(datetime.now(UTC).date())):
         print(f"# {line}".rstrip())
     return EXIT_OK
 
@@ -476,12 +483,15 @@ def _prices(asked: Namespace, settings: Settings) -> Mapping[str, Price]:
 
 def _guard(asked: Namespace) -> int:
     from prompt_sidecar.cli.guard_files import GuardError, chosen, list_rules, look
+    from prompt_sidecar.guard.rule_files import described
 
     settings = _settings(asked)
     try:
         rules = chosen(settings.guard, asked.only)
         if asked.rules:
             list_rules(rules, as_json=asked.json, out=sys.stdout)
+            for path in settings.guard.rule_files:
+                sys.stderr.writelines(f"{line}\n" for line in described(path))
             return EXIT_OK
         if not asked.files:
             raise _CommandRefused("guard needs a FILE, - for the standard input, or --rules")

@@ -399,6 +399,18 @@ def report(settings: Settings) -> Sequence[str]:
     return lines
 
 
+def rules_of_files(settings: Settings) -> Iterator[str]:
+    """Yield what was read from the files of `guard.rule_files`, as lines."""
+    if not settings.guard.rule_files:
+        return
+    from prompt_sidecar.guard.rule_files import described  # RE2 takes a while to load
+
+    for path in settings.guard.rule_files:
+        yield ""
+        for sentence in described(path):
+            yield from textwrap.wrap(sentence, _WIDTH, subsequent_indent="  ")
+
+
 def age(today: date) -> Sequence[str]:
     """Return how old the catalogue of models is, as lines."""
     built = catalogue.built()

@@ -248,7 +248,9 @@ IDENTITIES: Final = Setting(
 )
 OF_CALLERS: Final = ("policy.", "ceilings.", "guard.")
 """Tables whose settings may differ for a caller."""
-NOT_OF_CALLERS: Final = frozenset({"ceilings.callers", "guard.vault_bytes", "guard.run_vault_bytes"})
+NOT_OF_CALLERS: Final = frozenset(
+    {"ceilings.callers", "guard.rule_files", "guard.vault_bytes", "guard.run_vault_bytes"}
+)
 """Settings in these tables that apply to all callers together."""
 TABLES: Final[Mapping[str, Tables]] = {
     **declared_tables(Settings),
@@ -288,6 +290,7 @@ def load(
     flags: Mapping[str, str] | None = None,
     short: Mapping[str, str] | None = None,
     conflicts: bool = True,
+    read_files: bool = True,
 ) -> Settings:
     """Read the settings from their defaults, a file, the environment and flags, each overriding those before it.
 
@@ -297,6 +300,7 @@ def load(
         flags: setting name → text, from the command line.
         short: setting name → its own flag, for settings that were not given by --set.
         conflicts: whether contradictory settings are refused; not for a program that needs only some.
+        read_files: whether files of rules are read, which may be on another machine.
 
     Raises:
         SettingsError: a setting is unknown, a value is not accepted, or settings contradict each other.
@@ -314,7 +318,7 @@ def load(
     settings = _build(values, several, sources)
     unread = {name for name, _, _ in given} - values.keys()
     # A setting without a usable value has its default here; a conflict with that default is not reported.
-    found = _conflicts(settings) if conflicts else ()
+    found = _conflicts(settings, read_files=read_files) if conflicts else ()
     problems += [each for each in found if unread.isdisjoint(_NAMES.findall(each))]
     if problems:
         raise SettingsError(problems)
@@ -564,7 +568,7 @@ def _key(text: object) -> bytes:
     return hashlib.sha256(str(text).encode()).digest()
 
 
-def _conflicts(settings: Settings) -> Iterator[str]:
+def _conflicts(settings: Settings, *, read_files: bool) -> Iterator[str]:
     """Yield faults of combined settings, each of which is valid alone."""
     server = settings.server
     if not (server.listen or server.socket or settings.http.listen or settings.envoy.listen):
@@ -622,7 +626,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         # Built-in rules are known to be valid, and RE2 takes a while to load.
         from prompt_sidecar.guard.rules import faults
 
-        yield from faults(settings.guard)
+        yield from faults(settings.guard, read_files=read_files)
     try:
         settings.policy  # noqa: B018  # reading it checks it
     except InvalidPolicy as error:

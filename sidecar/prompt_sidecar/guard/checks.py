@@ -19,7 +19,7 @@ Check = Callable[[str, str, str], bool]
 CONTEXT: Final = 64
 GENERATION: Final = 6
 """Incremented when a check in this module changes, for the digest of rules, as changed checks find other values."""
-_EXAMINED: Final = 4_096
+EXAMINED: Final = 4_096
 """Characters of a value that a check examines: a longer one is as random as its beginning."""
 
 DECODED: Final = "decoded"
@@ -240,17 +240,17 @@ def jwt(value: str, before: str, after: str) -> bool:
     """Whether the first part of a token is the header of a JWT (RFC 7519): a JSON object that names an algorithm."""
     del before, after
     header = value.split(".", 1)[0]
-    if len(header) > _EXAMINED or _DOCUMENTED.search(value):
+    if len(header) > EXAMINED or _DOCUMENTED.search(value):
         return False
     if value.startswith("eyJ") and ".eyJ" in value and value.count(".") == 2:
-        return _TEMPLATE.search(value[:_EXAMINED]) is None and min(map(len, value.split("."))) >= 8
+        return _TEMPLATE.search(value[:EXAMINED]) is None and min(map(len, value.split("."))) >= 8
     if (
         value.startswith("eyJ")
         and min(map(len, value.split("."))) >= 20
         and len(value) >= 100
         and value.count(".") == 2
     ):
-        return _TEMPLATE.search(value[:_EXAMINED]) is None  # a header that does not decode was cut or changed
+        return _TEMPLATE.search(value[:EXAMINED]) is None  # a header that does not decode was cut or changed
     try:
         decoded = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))
     except (binascii.Error, ValueError, RecursionError):
@@ -261,7 +261,7 @@ def jwt(value: str, before: str, after: str) -> bool:
 def jwt_in_base64(value: str, before: str, after: str) -> bool:
     """Whether a text in base64 is a JWT."""
     try:
-        decoded = base64.urlsafe_b64decode(value[: _EXAMINED - _EXAMINED % 4].rstrip("=") + "==").decode()
+        decoded = base64.urlsafe_b64decode(value[: EXAMINED - EXAMINED % 4].rstrip("=") + "==").decode()
     except (binascii.Error, ValueError):
         return False
     return "." in decoded and jwt(decoded, before, after)
@@ -298,20 +298,20 @@ def phone(value: str, before: str, after: str) -> bool:
 def key(value: str, before: str, after: str) -> bool:
     """Whether a key of a known form is a real one, not a document's placeholder such as `ghp_xxxx…`."""
     del before, after
-    body = value[:_EXAMINED]
+    body = value[:EXAMINED]
     return _TEMPLATE.search(body) is None and entropy(body) >= 2.5
 
 
 def header(value: str, before: str, after: str) -> bool:
     """Whether a value of an authorization header is random, and not a call in code."""
     # RFC 8555, 8.1: what an ACME client publishes is called a key authorization.
-    return after[:1] != "(" and _KEY_AUTHORIZATION.search(before) is None and is_random(value[:_EXAMINED])
+    return after[:1] != "(" and _KEY_AUTHORIZATION.search(before) is None and is_random(value[:EXAMINED])
 
 
 def random(value: str, before: str, after: str) -> bool:
     """Whether a value of no known form is as random as keys are, and not a placeholder."""
     del before, after
-    return is_random(value[:_EXAMINED])
+    return is_random(value[:EXAMINED])
 
 
 def url_password(value: str, before: str, after: str) -> bool:
@@ -330,7 +330,7 @@ def url_password(value: str, before: str, after: str) -> bool:
 
 def assignment(value: str, before: str, after: str) -> bool:
     """Whether the text after the name of a secret is one: random, and not code, a path or a placeholder."""
-    whole, value = value, value.rstrip(".,;:=&?!")[:_EXAMINED] or value
+    whole, value = value, value.rstrip(".,;:=&?!")[:EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or whole.endswith("...") or value.startswith(("urn:", "__")):
         return False
     if "://" in value or value.startswith(("/", "./", "../", "--")) or "~/" in value or _FILE.search(value):
@@ -364,7 +364,7 @@ def unlisted(value: str, before: str, after: str) -> bool:
 
     Identifiers of objects and names of files have such a form too: those with well-known prefixes are left out.
     """
-    prefix, body = re.split("[_-]", value[:_EXAMINED], maxsplit=1)
+    prefix, body = re.split("[_-]", value[:EXAMINED], maxsplit=1)
     plain = _WORDS_BEFORE.sub("", body).replace("_", "").replace("-", "")
     mixed = plain != plain.lower()
     parts = re.split("[_-]", body)
@@ -378,7 +378,7 @@ def unlisted(value: str, before: str, after: str) -> bool:
         and _SAME_CLASS.search(plain) is None
         and _changes(plain) >= (0.4 if mixed else 0.3)
         and entropy(plain) >= (3.5 if mixed else 3.0)
-        and _TEMPLATE.search(value[:_EXAMINED]) is None
+        and _TEMPLATE.search(value[:EXAMINED]) is None
         and not is_placeholder(body)
         and not any(is_wordlike(part) for part in (body, *parts) if len(part) >= _WORD)
         and not any(part.isdigit() and len(part) >= _NUMBER for part in parts)
@@ -388,7 +388,7 @@ def unlisted(value: str, before: str, after: str) -> bool:
 
 def drawn(value: str, before: str, after: str) -> bool:
     """Whether what follows a short prefix was drawn: letters of both cases and digits, and no words."""
-    body = _FIRST_PART.sub("", value, count=1)[:_EXAMINED]
+    body = _FIRST_PART.sub("", value, count=1)[:EXAMINED]
     return (
         after[:1] not in {"(", "="}
         and not before.endswith(("/", "-", "+"))
@@ -420,7 +420,7 @@ def listed(value: str, before: str, after: str) -> bool:
 
 def named(value: str, before: str, after: str) -> bool:
     """Whether the text after the name of a secret is one: generated, or a password as people make them."""
-    whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
+    whole, value = value[:EXAMINED], value.rstrip(".,;:=&?!)")[:EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or whole.endswith("..."):
         return False
     # What few values are comes first: of text that is no secret, most others need not be asked.
@@ -452,7 +452,7 @@ def column(value: str, before: str, after: str) -> bool:
 def argument(value: str, before: str, after: str) -> bool:
     """Whether a secret argument of a command is one, even a weak one: not a placeholder, and not code."""
     del after
-    value = value.rstrip("\"'`;,")[:_EXAMINED]
+    value = value.rstrip("\"'`;,")[:EXAMINED]
     if len(value) < 6 or not (is_generated(value) or is_typed(value)):
         return False
     if is_code(value) or is_name(value) or is_term(value) or is_unrelated(before):
@@ -492,13 +492,13 @@ def is_member(value: str) -> bool:
 
 def is_name(value: str) -> bool:
     """Whether a value is a name of several words as code has them, perhaps with a sign before it and after it."""
-    plain = _SIGIL.sub("", value[:_EXAMINED]).rstrip(".,;:)}]")
+    plain = _SIGIL.sub("", value[:EXAMINED]).rstrip(".,;:)}]")
     return _SNAKE.fullmatch(plain) is not None or _CAMEL.fullmatch(plain) is not None
 
 
 def is_term(value: str) -> bool:
     """Whether a value consists of words and of names of algorithms and standards, such as `rsa-sha512`."""
-    value = value[:_EXAMINED]
+    value = value[:EXAMINED]
     if _TERM_JOINTS.fullmatch(value) is None:
         return False
     rest, count = _TERMS.subn("", value)
@@ -542,7 +542,7 @@ def is_placeholder(value: str) -> bool:
 
 def is_generated(value: str) -> bool:
     """Whether consecutive characters look as if a generator of keys and passwords had drawn them."""
-    value = value[:_EXAMINED]
+    value = value[:EXAMINED]
     if len(value) < 8 or not any(map(str.isalpha, value)):
         return False
     has_digits = any(map(str.isdigit, value))
@@ -569,15 +569,15 @@ def is_typed(value: str) -> bool:
 
 def is_mixed(value: str) -> bool:
     """Whether a value mixes letters, digits and punctuation as no words do."""
-    value = value[:_EXAMINED]
+    value = value[:EXAMINED]
     return is_typed(value) and not is_wordlike(value) and entropy(value) >= 2.6
 
 
 def is_wordlike(value: str, share: float = 0.65) -> bool:
     """Whether most neighbouring letters are common pairs of words: a third are in random text, nearly all in words."""
-    if _changes(value[:_EXAMINED]) >= 0.6 or sum(map(str.isdigit, value[:_EXAMINED])) >= 0.3 * len(value):
+    if _changes(value[:EXAMINED]) >= 0.6 or sum(map(str.isdigit, value[:EXAMINED])) >= 0.3 * len(value):
         return False
-    pairs = _LETTER_PAIRS.findall(value.lower()[:_EXAMINED])
+    pairs = _LETTER_PAIRS.findall(value.lower()[:EXAMINED])
     # In hexadecimal digits letters are rarely adjacent.
     return len(pairs) >= max(1, (len(value) - 1) // 4) and sum(pair in _COMMON_PAIRS for pair in pairs) >= share * len(
         pairs
@@ -586,12 +586,12 @@ def is_wordlike(value: str, share: float = 0.65) -> bool:
 
 def is_identifier(value: str) -> bool:
     """Whether a value is an identifier of code, perhaps with a number in it: words make up most of it."""
-    if _IDENTIFIER.fullmatch(value[:_EXAMINED]) is None:
+    if _IDENTIFIER.fullmatch(value[:EXAMINED]) is None:
         return False
-    words = _WORDS.findall(value[:_EXAMINED])
+    words = _WORDS.findall(value[:EXAMINED])
     lower_case = [word for word in words if not word.isupper()] or words
     pairs = [pair for word in lower_case for pair in _LETTER_PAIRS.findall(word.lower())]
-    return sum(map(len, words)) >= 0.55 * len(value[:_EXAMINED]) and (
+    return sum(map(len, words)) >= 0.55 * len(value[:EXAMINED]) and (
         sum(pair in _COMMON_PAIRS for pair in pairs) >= 0.75 * len(pairs)
     )
 

@@ -146,6 +146,13 @@ class GuardOptions:
         named=False,
         most=100,
     )
+    rule_files: Sequence[str] = setting(
+        (),
+        texts(8, 4_096),
+        "Files of rules in the format of gitleaks and betterleaks (TOML), in addition to the rules that come with the "
+        "sidecar (docs/guard.md). Read at the start.",
+        "Its own rules find more, and less for nothing; a file is for what they lack.",
+    )
     unread: str = setting(
         REFUSE,
         choice(REFUSE, PASS),

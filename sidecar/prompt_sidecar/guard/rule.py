@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -16,6 +17,11 @@ BEGIN: Final = r"(?:\b|_)"
 
 BY_NAME: Final = frozenset({"named_secret", "authorization_header"})
 """Kinds of values without a form of their own: what is before them identifies them."""
+
+
+Exclusion = tuple[tuple[str, str], ...]
+"""What makes a match no find: pairs of a part of it (`secret` for the value, `match` for all, `line` for its
+surroundings in the line) and a pattern that this part matches, RE2 syntax. All pairs must match."""
 
 
 class RuleAction(StrEnum):
@@ -65,6 +71,15 @@ class Rule:
     value`, if this matches the name's end. Empty: no name matters."""
     in_ascii: str | None = ""
     """The same for texts that are all ASCII; empty: `near`; None: the rule finds nothing in such a text."""
+    keywords: str = ""
+    """A pattern of words of which one is near each find, at most as far as rules scan around a match. Rules that have
+    this are searched for by it alone, and together by an automaton of their own."""
+    any_group: bool = False
+    """The value is the first group that takes part in a match."""
+    entropy: float = 0.0
+    """Shannon entropy that a value must exceed, in bits a character."""
+    exclusions: Sequence[Exclusion] = ()
+    """What makes a match no find, beyond `check`."""
 
 
 @dataclass(frozen=True, slots=True)

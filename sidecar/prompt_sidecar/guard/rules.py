@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from prompt_sidecar.guard import kinds, lookalikes, scanner
+from prompt_sidecar.guard import kinds, lookalikes, rule_files, scanner
 from prompt_sidecar.guard.checks import GENERATION
 from prompt_sidecar.guard.options import AUDIT, GuardOptions, UserRule
 from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
@@ -35,7 +35,8 @@ class RuleSet:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: Sequence[Rule] = tuple(rule for rule in rules if rule.action is not RuleAction.OFF)
         described = [
-            [rule.name, rule.kind, rule.group, rule.pattern, rule.check, rule.action, rule.names] for rule in self.rules
+            [rule.name, rule.kind, rule.group, rule.pattern, rule.check, rule.action, rule.names, *_conditions(rule)]
+            for rule in self.rules
         ]
         self.digest: bytes = hashlib.sha256(json.dumps([GENERATION, *described]).encode()).digest()[:16]
         """Digest of everything that decides what is found and what is done about it: 16 bytes."""
@@ -83,23 +84,27 @@ class RuleSet:
 
 
 def default_rules(options: GuardOptions | None = None) -> RuleSet:
-    """Return the rules of the sidecar and of the user, with the actions that are in force.
+    """Return the rules of the sidecar, of the user and of files, with the actions that are in force.
 
     Under `audit` finds that would be masked or defanged are observed. `faults` reports errors in the options.
 
-    Raises ValueError if a user's pattern is not an RE2 expression, or is too large.
+    Raises ValueError if a user's pattern is not an RE2 expression, or is too large, or a file is not one of rules.
     """
     options = options or GuardOptions()
     actions = _chosen_actions(options)
-    rules = (*RULES.values(), *map(_own, options.rules))
+    rules = [*RULES.values(), *map(_own, options.rules)]
+    rules += _of_files(options, [rule.name for rule in rules])
     made = RuleSet(replace(rule, action=_in_force(rule, actions, options.mode)) for rule in rules)
-    if options.rules:
+    if options.rules or options.rule_files:
         made.prepare()
     return made
 
 
-def faults(options: GuardOptions) -> Iterator[str]:
-    """Yield what is wrong with the rules and actions of the settings, a line for each fault."""
+def faults(options: GuardOptions, *, read_files: bool = True) -> Iterator[str]:
+    """Yield what is wrong with the rules and actions of the settings, a line for each fault.
+
+    `read_files`: whether files of rules are read; if not, an action may be for a rule of one.
+    """
     names = [rule.name for rule in options.rules]
     for user in options.rules:
         for fault in _faults(user):
@@ -107,8 +112,18 @@ def faults(options: GuardOptions) -> Iterator[str]:
         if user.name in RULES or names.count(user.name) > 1:
             yield f"guard.rules: there are two rules with the name {user.name}"
     known = {**RULES, **{rule.name: _own(rule) for rule in options.rules}}
+    sound = []
+    for path in options.rule_files if read_files else ():
+        try:
+            rule_files.read(path)
+            sound.append(path)
+        except rule_files.RuleFileError as error:
+            yield f"guard.rule_files: {path} {error}"
+    known.update((rule.name, rule) for rule in _of_files(replace(options, rule_files=sound), [*known]))
     for name, action in _chosen_actions(options).items():
         of = [rule for rule in known.values() if name in {rule.name, rule.group}]
+        if not of and len(sound) < len(options.rule_files):
+            continue  # it may be a rule of a file that is not known
         if not of:
             import difflib  # only a misspelled name needs it
 
@@ -117,6 +132,16 @@ def faults(options: GuardOptions) -> Iterator[str]:
             yield f"guard.actions names {name}, which is neither a rule nor a group; {meant}"
         elif action in _ONLY and not any(rule.group in _ONLY[action] for rule in of):
             yield f"guard.actions has {name}={action}; {action} is for {' and '.join(_ONLY[action])}"
+
+
+def _of_files(options: GuardOptions, taken: Iterable[str]) -> Iterator[Rule]:
+    return rule_files.named_apart(map(rule_files.read, options.rule_files), taken)
+
+
+def _conditions(rule: Rule) -> Sequence[object]:
+    """Return what only rules of files have, for the digest."""
+    has_own = rule.any_group or rule.entropy or rule.exclusions
+    return [rule.any_group, rule.entropy, rule.exclusions] if has_own else []
 
 
 def _own(user: UserRule) -> Rule:

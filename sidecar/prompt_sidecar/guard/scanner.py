@@ -21,13 +21,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
 import re2
 
-from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, decoded
+from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, EXAMINED, decoded, entropy
 from prompt_sidecar.guard.reading import CONTINUED, HIDDEN, UNSEEN, Cells, Joined, cells, joined, read, written
 from prompt_sidecar.guard.rule import BEGIN, BY_NAME, VALUE, Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.prompt.utf8 import utf8
@@ -55,7 +55,7 @@ LONGEST: Final = 16_384
 """Characters of a value after a match of the gate that rules scan."""
 AFTER: Final = 256
 """Characters after the value: a name may follow it, or the next line may continue it."""
-_GROUP: Final = re.compile(
+GROUP: Final = re.compile(
     r"(\\.|\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*\])|\((?:\?P?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))", re.DOTALL
 )
 """The beginning of a group that captures, or what only looks like one: an escape, a class of characters."""
@@ -81,6 +81,8 @@ _SOURCE_MAP: Final = "sourceMappingURL="
 """What precedes a whole program's source in base64, which includes the examples of its documentation."""
 RULE_MEMORY: Final = 8_388_608
 """Bytes for the automaton of one rule: RE2's own default."""
+EXCLUSIONS: Final = 256
+"""Compiled exclusions that are kept. Most rules of a file share the same two."""
 
 
 class Watch:
@@ -118,9 +120,17 @@ class _Gate:
     than fit into its memory.
     """
 
-    def __init__(self, near: Sequence[tuple[int, str]], patterns: Sequence[str], *, ascii_only: bool) -> None:
+    def __init__(
+        self,
+        near: Sequence[tuple[int, str]],
+        patterns: Sequence[str],
+        keywords: Sequence[tuple[int, str]],
+        *,
+        ascii_only: bool,
+    ) -> None:
         """Take the rules' indices with the pattern to search for in place of each, and the patterns of all rules.
 
+        `keywords`: the indices of rules that are searched for by keywords, with these.
         `ascii_only`: it searches only texts in ASCII.
         """
         self._ascii_only = ascii_only
@@ -130,7 +140,10 @@ class _Gate:
         self._of = [apart] if apart else []
         """The rules of each expression, with a function that returns which of them may match a page."""
         self._of += [[(index, patterns[index]) for index, each in near if each == one] for one in shared]
-        self._expressions = (*([together([each for _, each in apart])] if apart else []), *shared)
+        self._expressions = [*([together([each for _, each in apart])] if apart else []), *shared]
+        if keywords:
+            self._of.append(list(keywords))
+            self._expressions.append("|".join(dict.fromkeys(each for _, each in keywords)))
 
     @cached_property
     def any(self) -> Sequence[Any]:
@@ -214,19 +227,44 @@ class _OwnPattern:
     All of the sidecar's rules take 1.8 MB and 0.12 s, and most sidecars use a few of them.
     """
 
-    def __init__(self, pattern: str, *, ascii_only: bool) -> None:
-        self._pattern = pattern
+    def __init__(self, rule: Rule, *, ascii_only: bool) -> None:
+        self._rule = rule
         self._ascii_only = ascii_only
 
     @cached_property
     def expression(self) -> Any:
         """The compiled expression. Threads that need it at the same time may each compile it: the results are equal."""
-        return _compiled(self._pattern, RULE_MEMORY, ascii_only=self._ascii_only)
+        return _compiled(self._rule.pattern, RULE_MEMORY, ascii_only=self._ascii_only)
 
     @cached_property
     def value(self) -> int:
         """The number of the group with the value; 0: the whole match."""
         return int(self.expression.groupindex.get(VALUE.encode(), 0))
+
+    def span(self, match: Any) -> tuple[int, int]:
+        """Return the range of the value in a match, in bytes."""
+        if self._rule.any_group:
+            spans = map(match.span, range(1, self.expression.groups + 1))
+            start, end = next((span for span in spans if span[0] < span[1]), match.span())
+        else:
+            start, end = match.span(self.value)
+        return start, end
+
+    def excludes(self, value: str, match: str, line: str) -> bool:
+        """Whether the rule's own conditions make a match no find."""
+        if self._rule.entropy and entropy(value[:EXAMINED]) <= self._rule.entropy:
+            return True
+        parts = {"secret": value, "match": match, "line": line}
+        encoded = {part: _encoded(text[:LONGEST]) for part, text in parts.items()} if self._rule.exclusions else {}
+        return any(
+            all(_exclusion(pattern).search(encoded[part]) is not None for part, pattern in pairs)
+            for pairs in self._rule.exclusions
+        )
+
+
+@lru_cache(EXCLUSIONS)
+def _exclusion(pattern: str) -> Any:
+    return _compiled(without_groups(pattern), RULE_MEMORY, capture=False)
 
 
 def together(patterns: Sequence[str]) -> str:
@@ -297,7 +335,7 @@ def without_groups(pattern: str) -> str:
     group at each match and each search: 7 to 20 µs for the 140 groups of all rules. A pattern with `\Q` is returned
     unchanged.
     """
-    return pattern if r"\Q" in pattern else _GROUP.sub(lambda found: found[1] or "(?:", pattern)
+    return pattern if r"\Q" in pattern else GROUP.sub(lambda found: found[1] or "(?:", pattern)
 
 
 class Scanner:
@@ -305,18 +343,20 @@ class Scanner:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
-        self._alone = [
-            [_OwnPattern(rule.pattern, ascii_only=ascii_only) for rule in rules] for ascii_only in (False, True)
-        ]
+        self._alone = [[_OwnPattern(rule, ascii_only=ascii_only) for rule in rules] for ascii_only in (False, True)]
         """The rules' own expressions, for all texts and for those in ASCII."""
-        near = [(index, rule.near or beginning(rule.pattern)) for index, rule in enumerate(rules)]
+        near = [(index, rule.near or beginning(rule.pattern)) for index, rule in enumerate(rules) if not rule.keywords]
         in_ascii = [
             (index, pattern if rules[index].in_ascii == "" else rules[index].in_ascii or "")
             for index, pattern in near
             if rules[index].in_ascii is not None
         ]
         patterns = [rule.pattern for rule in rules]
-        self._gates = _Gate(near, patterns, ascii_only=False), _Gate(in_ascii, patterns, ascii_only=True)
+        keywords = [(index, rule.keywords) for index, rule in enumerate(rules) if rule.keywords]
+        self._gates = (
+            _Gate(near, patterns, keywords, ascii_only=False),
+            _Gate(in_ascii, patterns, keywords, ascii_only=True),
+        )
 
     def prepare(self) -> None:
         """Compile what every text needs, so that the first text need not wait for it.
@@ -358,7 +398,7 @@ class Scanner:
         places = _Places(page.data, len(page.text))
         alone = self._alone[page.text.isascii()][index]
         for match in alone.expression.finditer(page.data):
-            start, end = map(places.character, match.span(alone.value))
+            start, end = map(places.character, alone.span(match))
             span = page.span(start, end) if start < end else None
             if span is None:  # an empty value, or a group that did not match
                 continue
@@ -367,6 +407,10 @@ class Scanner:
                 is_find = _SOURCE_MAP not in before and self._encodes(value)
             else:
                 is_find = not rule.check or CHECKS[rule.check](value, before, after)
+            if is_find and (rule.entropy or rule.exclusions):
+                whole = page.text[slice(*map(places.character, match.span()))]
+                line = before.rpartition("\n")[2] + value + after.partition("\n")[0]
+                is_find = not alone.excludes(value, whole, line)
             if is_find:
                 yield Find(*span, rule)
 

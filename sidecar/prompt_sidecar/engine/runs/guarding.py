@@ -216,7 +216,14 @@ def _compiled(options: GuardOptions) -> RuleSet:
 def _rules(options: GuardOptions, *, masks: bool) -> RuleSet:
     """Compile the rules of some settings; `masks`: treat the mode as `enforce`."""
     mode = ENFORCE if masks else options.mode
-    return _compiled(GuardOptions(mode=mode, actions=tuple(options.actions), rules=tuple(options.rules)))
+    return _compiled(
+        GuardOptions(
+            mode=mode,
+            actions=tuple(options.actions),
+            rules=tuple(options.rules),
+            rule_files=tuple(options.rule_files),
+        )
+    )
 
 
 def finding_of(each: Sighting, place: int) -> Finding:
