@@ -218,6 +218,14 @@ def test_a_bad_file_stops_the_start(tmp_path: Path, text: str, words: str) -> No
     assert path in str(refused.value)
 
 
+def test_patterns_that_are_too_large_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pattern may be small enough, and all of them not."""
+    path = _written(tmp_path, "[[rules]]\nid = 'a'\nregex = 'x[a-z]{0,900}y'\n" * 3)
+    monkeypatch.setattr(rule_files, "FILE_INSTRUCTIONS", 2_000)
+    with pytest.raises(RuleFileError, match="more than 2,000 instructions together"):
+        read(path)
+
+
 def test_a_missing_file_stops_the_start(tmp_path: Path) -> None:
     """So does a path where nothing is."""
     with pytest.raises(SettingsError, match="cannot be read: No such file"):

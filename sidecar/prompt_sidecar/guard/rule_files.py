@@ -33,6 +33,8 @@ FILE_RULES: Final = 2_000
 MOST_INSTRUCTIONS: Final = 5_000
 """Size of a pattern, compiled: ten times that of ordinary ones. All rules together are one automaton, which a single
 pattern must not fill."""
+FILE_INSTRUCTIONS: Final = 600_000
+"""Size of all patterns of a file together: those of betterleaks' own have 200,000, the sidecar's own rules 41,000."""
 _NAME_CHARACTERS: Final = 48
 """Of a rule's id; a mask can show 64."""
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
@@ -97,9 +99,13 @@ def read(path: str) -> RuleFile:
     rules: list[Rule] = []
     left_out: dict[str, str] = {}
     ignored: list[str] = []
+    size = 0
     for table in given:
         name = _text(table, "id")
-        reason = _unused(table)
+        reason, instructions = _unused(table)
+        size += instructions
+        if size > FILE_INSTRUCTIONS:
+            raise RuleFileError(f"has patterns of more than {FILE_INSTRUCTIONS:,} instructions together")
         if reason:
             left_out[name] = reason
             continue
@@ -193,17 +199,17 @@ class _Conditions:
                 self.exclusions.append(((part["target"], _valid(pattern)),))
 
 
-def _unused(table: Mapping[str, Any]) -> str:
-    """Return why a rule is not used; empty: it is."""
+def _unused(table: Mapping[str, Any]) -> tuple[str, int]:
+    """Return why a rule is not used, empty if it is, and the size of its pattern, in instructions."""
     if not table.get("regex"):
-        return "there is no pattern"
+        return "there is no pattern", 0
     if table.get("path"):
-        return "they are for files of some names"
+        return "they are for files of some names", 0
     if table.get("skipReport"):
-        return "they are parts of others"
+        return "they are parts of others", 0
     pattern = _text(table, "regex")
     if _UNUSABLE.search(pattern):
-        return r"\A and \C cannot be used where many texts are searched at once"
+        return r"\A and \C cannot be used where many texts are searched at once", 0
     try:
         size = scanner.size(pattern)
     except ValueError as error:
@@ -211,8 +217,8 @@ def _unused(table: Mapping[str, Any]) -> str:
             f"has a pattern that is no RE2 expression, in the rule {table.get('id')}: {error}"
         ) from None
     if size > MOST_INSTRUCTIONS:
-        return f"the pattern is too large (of {size:,} instructions; accepted: {MOST_INSTRUCTIONS:,})"
-    return "the pattern matches the empty text" if scanner.matches_nothing(pattern) else ""
+        return f"the pattern is too large (of {size:,} instructions; accepted: {MOST_INSTRUCTIONS:,})", 0
+    return "the pattern matches the empty text" if scanner.matches_nothing(pattern) else "", size
 
 
 def _rule(table: Mapping[str, Any], name: str, own: _Conditions, everywhere: _Conditions) -> Rule:

@@ -119,7 +119,8 @@ def faults(options: GuardOptions, *, read_files: bool = True) -> Iterator[str]:
             sound.append(path)
         except rule_files.RuleFileError as error:
             yield f"guard.rule_files: {path} {error}"
-    known.update((rule.name, rule) for rule in _of_files(replace(options, rule_files=sound), [*known]))
+    if sound:
+        known.update((rule.name, rule) for rule in _of_files(replace(options, rule_files=sound), [*known]))
     for name, action in _chosen_actions(options).items():
         of = [rule for rule in known.values() if name in {rule.name, rule.group}]
         if not of and len(sound) < len(options.rule_files):
