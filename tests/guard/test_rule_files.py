@@ -152,7 +152,7 @@ def test_a_rule_of_a_file_finds(path: str, text: str, found: list[tuple[str, str
     assert found == _found(default_rules(_options(path)), text)
 
 
-def test_what_is_left_out_is_said(path: str) -> None:
+def test_rules_that_are_left_out_are_listed(path: str) -> None:
     """Rules that are not for prompts, or too large, are left out, each with the reason."""
     file = read(path)
     assert ["acme_api_key", "borg_password", "either", "jwt"] == [rule.name for rule in file.rules]

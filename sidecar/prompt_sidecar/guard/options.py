@@ -151,7 +151,7 @@ class GuardOptions:
         texts(8, 4_096),
         "Files of rules in the format of gitleaks and betterleaks (TOML), in addition to the rules that come with the "
         "sidecar (docs/guard.md). Read at the start.",
-        "Its own rules find more, and less for nothing; a file is for what they lack.",
+        "The sidecar's own rules find more, with fewer false finds; a file adds what they lack.",
     )
     unread: str = setting(
         REFUSE,
