@@ -17,7 +17,7 @@ from typing import Final
 Check = Callable[[str, str, str], bool]
 """Takes the value, and at most `CONTEXT` characters before it and after it."""
 CONTEXT: Final = 64
-GENERATION: Final = 6
+GENERATION: Final = 7
 """Incremented when a check in this module changes, for the digest of rules, as changed checks find other values."""
 _EXAMINED: Final = 4_096
 """Characters of a value that a check examines: a longer one is as random as its beginning."""
