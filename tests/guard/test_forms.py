@@ -22,9 +22,12 @@ def found(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("rule", "value"),
     [
+        ("adobe_secret", "p8e-" + fake(14) + "-" + fake(17)),
         ("aikido_secret", "AIK_SECRET_" + fake(20) + "-" + fake(20) + "_" + fake(22)),
         ("aiven_password", "AVNS_" + LETTERS),
+        ("astra_token", "AstraCS:" + fake(24) + ":" + fake(64, "hex")),
         ("azure_signed_key", fake(38) + "/" + fake(37) + "APIM" + fake(6) + "=="),
+        ("dynatrace_token", "dt0s02." + fake(8, "upper") + "." + fake(64, "upper")),
         ("elastic_cloud_key", "essu_" + fake(40) + "+" + fake(20) + "/" + fake(24) + "=="),
         ("exoscale_key", "EXO" + fake(24, "hex")),
         ("gcp_access_token", "ya29.c." + fake(200)),

@@ -13,7 +13,7 @@ _SETS: Final = r"[\"']?[ \t]{0,3}(?:=>|:{0,3}=|\?=|\|\||:)[ \t]{0,3}[\"']?"
 _UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 SERVICES: Final[Sequence[Rule]] = (
-    secret("adobe_secret", r"\bp8e-[A-Za-z0-9]{32}\b", "p8e-" + fake(32), "p8e-" + fake(8)),
+    secret("adobe_secret", r"\b(?P<value>p8e-[A-Za-z0-9_-]{32})" + END, "p8e-" + fake(32), "p8e-" + fake(8)),
     secret("browserbase_key", r"\b(?P<value>bb_live_[A-Za-z0-9_-]{24,40})" + END, "bb_live_" + fake(27), "bb_live_x"),
     secret("buildkite_token", r"\bbkua_[a-z0-9]{40,53}\b", "bkua_" + fake(40, "hex"), "bkua_" + fake(8, "hex")),
     secret("cerebras_key", r"\bcsk-[a-z0-9]{48}\b", "csk-" + fake(48, "lower"), "csk-" + fake(8, "lower")),
@@ -32,7 +32,7 @@ SERVICES: Final[Sequence[Rule]] = (
     ),
     secret(
         "dynatrace_token",
-        r"\bdt0[A-Za-z][0-9]{2}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}\b",
+        r"\bdt0[A-Za-z][0-9]{2}\.[A-Za-z0-9]{8,24}\.[A-Za-z0-9]{64}\b",
         "dt0c01." + fake(24, "upper") + "." + fake(64, "upper"),
         "dt0c01." + fake(24, "upper"),
     ),
@@ -438,6 +438,21 @@ LATER: Final[Sequence[Rule]] = (
         "A" * 120,
         check="drawn",
         near=BEGIN + r"A{18,24}[A-Za-z0-9%]{60}",
+    ),
+    secret(
+        "appveyor_token",
+        r"\bv2\.[a-z0-9]{20}\b",
+        "v2." + fake(20, "lower"),
+        "v2.components.sidebar",
+        check="tail",
+    ),
+    secret(
+        "checkout_base32_key",
+        r"\b(?P<value>sk_(?:sbox_)?[a-z2-7]{26}[a-z2-7*#$=])(?:[^A-Za-z0-9_-]|$)",
+        "sk_sbox_" + fake(27, "lower").translate({48: "a", 57: "b", 56: "c"}),
+        "sk_sbox_" + fake(12, "lower"),
+        check="random",
+        near=BEGIN + r"sk_(?:sbox_)?[a-z2-7]{26}",
     ),
     secret(
         "authress_key",
