@@ -54,7 +54,15 @@ def test_lengths_are_those_of_the_expressions() -> None:
 
 def test_names_that_name_no_secret() -> None:
     """In capitals and not, with the ends that names have in code, JSON and shells."""
-    for before in ("max_tokens = ", '"nextPageToken": "', "PUBLIC_KEY=", "keyId: '", "secret_name => ", "tokenizer:"):
+    for before in (
+        "max_tokens = ",
+        '"nextPageToken": "',
+        "PUBLIC_KEY=",
+        "keyId: '",
+        "secret_name => ",
+        "tokenizer:",
+        'idempotencyKey: "',
+    ):
         assert checks.is_no_secret(f"a line\n{before}")
     for before in ("token = ", '"client_secret": "', "API_KEY=", "xmax_tokens", "keep the token: ", "maxtoken\n"):
         assert not checks.is_no_secret(f"a line\n{before}")

@@ -36,6 +36,14 @@ def test_an_identifier_is_no_key(prefix: str) -> None:
     assert [] == found(f"see {prefix}_{both}, {prefix}-{both} and {prefix}_{lower}")
 
 
+@pytest.mark.parametrize("prefix", ["qtask", "network", "disk"])
+def test_the_last_letters_of_a_word_do_not_make_a_short_identifier_a_key(prefix: str) -> None:
+    """Such as a KSUID of 27 letters and digits; `sk` alone or after a consonant does."""
+    drawn_part = drawn(string.ascii_letters + string.digits, 27, "ksuid")
+    assert [] == found(f"see {prefix}_{drawn_part}")
+    assert ["unlisted_key"] == found(f"see qsk_{drawn_part}")
+
+
 def test_a_key_is_found_by_its_form() -> None:
     """With both separators, but not as a part of a longer run, of a path or of an address."""
     key = "zorblat_" + drawn(string.ascii_letters + string.digits, 36, "key")

@@ -17,7 +17,7 @@ from typing import Final
 Check = Callable[[str, str, str], bool]
 """Takes the value, and at most `CONTEXT` characters before it and after it."""
 CONTEXT: Final = 64
-GENERATION: Final = 6
+GENERATION: Final = 7
 """Incremented when a check in this module changes, for the digest of rules, as changed checks find other values."""
 EXAMINED: Final = 4_096
 """Characters of a value that a check examines: a longer one is as random as its beginning."""
@@ -70,7 +70,7 @@ _PLACEHOLDER_IN_ALL: Final = re.compile(_PLACEHOLDER.pattern.replace("[<>]", "^<
 _NO_SECRET: Final = re.compile(
     r"(?:(?:(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:sync|start|end|stop|pad|eos|bos|unk|max|min|num|input|output|total|sort)"
     r"|(?i:next|prev(?:ious)?|page|paging|continuation|cursor|csrf|xsrf|postman|websocket|special|prompt|completion|cached?|public|primary|"
-    r"foreign|partition))(?i:[a-z]{0,12}[_-]?(?:tokens?|keys?))"
+    r"foreign|partition|idempotency))(?i:[a-z]{0,12}[_-]?(?:tokens?|keys?))"
     r"|(?i:(?:tokens?|keys?|secrets?|passwords?|auth|credentials?|pwd)[_-]?(?:id|ids|name|names|path|file|files|dir|url|uri|"
     r"ref|arn|type|types|kind|count|len|length|size|limit|index|field|class|version|prefix|suffix|format|label|"
     r"hash|sha|digest|expiry|expires|expiration|created|at|ttl|time|info|data|list|map|provider|mode|method|scheme|or|ors|ority|entic[a-z]{0,8})"
@@ -92,7 +92,7 @@ _UNLISTED: Final = 28
 """The fewest letters and digits of a key whose prefix no rule knows."""
 _UNLISTED_KEY: Final = 20
 """The same if a word in the prefix says that it is a key."""
-_KEY_WORD: Final = re.compile(r"(?i)(?:[srp]k|pat|key|api|tok|token|secret|live)\Z")
+_KEY_WORD: Final = re.compile(r"(?i)(?:(?<![aeiou])[srp]k|pat|key|api|tok|token|secret|live)\Z")
 _WORD: Final = 8
 """The fewest characters of a part in which a word makes it a name of code."""
 _NUMBER: Final = 6

@@ -53,7 +53,7 @@ _CLOUD: Final = (
     ),
     secret("gcp_api_key", r"\b(?P<value>AIza[A-Za-z0-9_-]{35})" + END, "AIza" + fake(35), "AIza" + fake(50)),
     secret("gcp_oauth_secret", r"\b(?P<value>GOCSPX-[A-Za-z0-9_-]{20,40})" + END, "GOCSPX-" + fake(28), "GOCSPX-x"),
-    secret("gcp_access_token", r"\bya29\.[A-Za-z0-9_-]{30,}", "ya29." + fake(60), "ya29.short"),
+    secret("gcp_access_token", r"\bya29\.(?:[a-z]\.)?[A-Za-z0-9_-]{30,}", "ya29." + fake(60), "ya29.short"),
     secret("gcp_refresh_token", r"\b(?P<value>1//0[A-Za-z0-9_-]{40,})" + END, "1//0" + fake(60), "1//0 and so on"),
     secret(
         "azure_storage_key",
