@@ -150,21 +150,26 @@ class _Gate:
 
     def touched(self, batch: Sequence[str]) -> Iterator[tuple[int, Sequence[_Match]]]:
         """Yield the indices of the texts that matches touch, each with the matches in it, in characters."""
-        joined = _SEPARATOR.join(batch)
-        data = _encoded(joined)
+        if len(batch) == 1:
+            found = self.matches(batch[0])
+            if found:
+                yield 0, found
+        else:
+            yield from _divided(self.matches(_SEPARATOR.join(batch)), batch)
+
+    def matches(self, text: str) -> Sequence[_Match]:
+        """Return the matches in a text, in characters, by their place. An empty one takes the character after it."""
+        data = _encoded(text)
         spans = [(*each.span(), number) for number, one in enumerate(self.any) for each in one.finditer(data)]
         if not spans:
-            return
+            return ()
         spans.sort()
-        places = _Places(data, len(joined))
-        found = [
+        if len(data) == len(text):
+            return [(start, max(start + 1, end), number) for start, end, number in spans]
+        places = _Places(data, len(text))
+        return [
             (places.character(start), places.character(max(start, end - 1)) + 1, number) for start, end, number in spans
         ]
-        if len(batch) == 1:
-            size = len(joined)
-            yield 0, [(start, min(end, size), number) for start, end, number in found]
-        else:
-            yield from _divided(found, batch)
 
     def rules(self, data: bytes, matches: Sequence[_Match]) -> Sequence[int]:
         """Return the indices of the rules that may find something on a page of a text with these matches."""
@@ -197,12 +202,12 @@ def _divided(spans: Sequence[_Match], batch: Sequence[str]) -> Iterator[tuple[in
 def _set(patterns: Sequence[str], *, ascii_only: bool) -> Any:
     """Return a set that shows which patterns match a text.
 
-    The last one is empty and always matches: without it there is no answer.
+    The last one matches each text once, at its beginning: without it there is no answer.
     """
     in_ascii = [without_others(each) for each in patterns] if ascii_only else [None]
     latin = None not in in_ascii
     which = re2.Set.SearchSet(_options(MEMORY, capture=False, latin=latin))
-    for each in (*(in_ascii if latin else patterns), ""):
+    for each in (*(in_ascii if latin else patterns), r"\A"):
         which.Add(f"(?m){each}".encode())
     which.Compile()
     return which
@@ -332,6 +337,10 @@ class Scanner:
         found: list[Sequence[Find]] = [()] * len(texts)
         if not self._rules:
             return found
+        if len(texts) == 1:
+            gate = self._gates[texts[0].isascii()]
+            matches = gate.matches(texts[0])
+            return [self._finds(texts[0], matches, gate, watch)] if matches else found
         # Separately, as one non-ASCII letter would widen all characters of a batch.
         is_ascii = [text.isascii() for text in texts]
         for kind in {*is_ascii}:
@@ -351,18 +360,24 @@ class Scanner:
                 watch.passed[self._rules[index].name] += 1
                 continue
             finds += self._of_rule(index, seen)
-        return resolved(_outside_masks(finds, text) if "⟦" in text else finds)
+        return resolved(_outside_masks(finds, text) if "⟦" in text else finds) if finds else ()
 
     def _of_rule(self, index: int, page: ScannedText) -> Iterator[Find]:
         rule = self._rules[index]
-        places = _Places(page.data, len(page.text))
-        alone = self._alone[page.text.isascii()][index]
+        alone = self._alone[page.is_ascii][index]
+        group = alone.value
+        places = None if page.is_ascii else _Places(page.data, len(page.text))
         for match in alone.expression.finditer(page.data):
-            start, end = map(places.character, match.span(alone.value))
-            span = page.span(start, end) if start < end else None
-            if span is None:  # an empty value, or a group that did not match
+            start, end = match.span(group)
+            if places is not None:
+                start, end = places.character(start), places.character(end)
+            if start >= end:  # an empty value, or a group that did not match
                 continue
-            value, before, after = page.around(start, end)
+            reading = page.reading(start)
+            span = page.span(start, end, reading)
+            if span is None:
+                continue
+            value, before, after = page.around(start, end, reading)
             if rule.check == DECODED:
                 is_find = _SOURCE_MAP not in before and self._encodes(value)
             else:
@@ -409,14 +424,18 @@ class ScannedText:
     readings: Sequence[_Reading]
     begins: Sequence[int]
     """Where each reading begins."""
+    is_ascii: bool
 
     def reading(self, at: int) -> _Reading:
         """Return the reading that a character of the page is in."""
         return self.readings[bisect_right(self.begins, at) - 1]
 
-    def span(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the range in the text of a range on the page; None if no reading, or another one, has it."""
-        reading = self.reading(start)
+    def span(self, start: int, end: int, reading: _Reading | None = None) -> tuple[int, int] | None:
+        """Return the range in the text of a range on the page; None if no reading, or another one, has it.
+
+        `reading`: the one that the range begins in, if that is known.
+        """
+        reading = reading or self.reading(start)
         if end > reading.end:
             return None
         if reading.seen and not self._holds_code(start, end, reading.seen):
@@ -428,9 +447,9 @@ class ScannedText:
         text = self.text
         return text[start] == text[start + seen] and text[start:end] != text[start + seen : end + seen]
 
-    def around(self, start: int, end: int) -> tuple[str, str, str]:
-        """Return a value with the text before and after it."""
-        reading = self.reading(start)
+    def around(self, start: int, end: int, reading: _Reading | None = None) -> tuple[str, str, str]:
+        """Return a value with the text before and after it; `reading` as in `span`."""
+        reading = reading or self.reading(start)
         before = self.text[max(reading.at, start - CONTEXT) : start].replace(UNSEEN, "")
         return self.text[start:end], before, self.text[end : min(reading.end, end + CONTEXT)]
 
@@ -447,14 +466,16 @@ def page(text: str, matches: Sequence[_Match]) -> ScannedText:
             pieces.append(piece)
             at += len(piece) + len(_SEPARATOR)
     joint = _SEPARATOR.join(pieces)
-    return ScannedText(joint, _encoded(joint), readings, [reading.at for reading in readings])
+    return ScannedText(joint, _encoded(joint), readings, [reading.at for reading in readings], joint.isascii())
 
 
 def stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]:
     """Yield where rules scan: the surroundings of each match of the gate, in separate pieces."""
     begun = done = farthest = clear = 0
     value_end = -1
-    for start, end, _ in matches:
+    size = len(text)
+    for start, match_end, _ in matches:
+        end = min(match_end, size)
         first = max(text.rfind("\n", max(0, start - BEFORE), start) + 1, start - BEFORE, 0)
         if text.startswith(_KEY_END, start):
             first = max(0, start - LONGEST)
@@ -463,7 +484,7 @@ def stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]
             if value_end < end:
                 # Before `clear` nothing ends the value, so that no character is searched twice.
                 value_end, clear = _value_end(text, max(end, clear), end + LONGEST)
-        last = min((value_end if value_end >= 0 else farthest + LONGEST) + AFTER, len(text))
+        last = min((value_end if value_end >= 0 else farthest + LONGEST) + AFTER, size)
         if first > done and done:
             yield begun, done
         if first > done or not done:
@@ -498,9 +519,10 @@ def _readings(piece: str) -> Iterator[tuple[str, Joined | Cells | None, bool]]:
     """
     data = _encoded(piece)
     seen = read(data)
-    if seen != data and (b"%" in data or b"&" in data):
+    changed = seen is not data and seen != data
+    if changed and (b"%" in data or b"&" in data):
         yield piece, None, True
-    as_read = piece if seen == data else seen.decode()
+    as_read = seen.decode() if changed else piece
     yield as_read, None, False
     for way in (written(piece), joined(as_read), cells(as_read) if "--" in as_read else None):
         if way is not None:
