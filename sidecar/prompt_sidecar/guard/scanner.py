@@ -20,15 +20,14 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import re2
 
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, decoded
-from prompt_sidecar.guard.reading import CONTINUED, HIDDEN, UNSEEN, Cells, Joined, cells, joined, read, written
+from prompt_sidecar.guard.reading import CONTINUED, HIDDEN, JOINTS, UNSEEN, Cells, Joined, cells, joined, read, written
 from prompt_sidecar.guard.rule import BEGIN, BY_NAME, VALUE, Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.prompt.utf8 import utf8
 
@@ -185,10 +184,15 @@ class _Gate:
 
 def _divided(spans: Sequence[_Match], batch: Sequence[str]) -> Iterator[tuple[int, Sequence[_Match]]]:
     """Yield the indices of the joined texts that matches touch, each with the matches in it."""
-    starts = [0, *accumulate(len(text) + len(_SEPARATOR) for text in batch)]
+    if not spans:
+        return
+    gap = len(_SEPARATOR)
+    starts = [end + gap * place for place, end in enumerate(accumulate(map(len, batch), initial=0))]
     begun, found = -1, list[_Match]()
     for start, end, number in spans:
-        first, last = bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1
+        first = last = bisect_right(starts, start) - 1
+        if end > starts[first + 1]:
+            last = bisect_right(starts, end - 1) - 1
         for place in range(first, min(last + 1, len(batch))):
             if place != begun:
                 if found:
@@ -393,8 +397,7 @@ class Scanner:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(NamedTuple):
     """A stretch of a text as it is read, and its place on the page."""
 
     at: int
@@ -414,8 +417,7 @@ class _Reading:
         return None if span is None else (self.start + span[0], self.start + span[1])
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedText:
+class ScannedText(NamedTuple):
     """All stretches of a text that rules scan, one after the other, as they are read."""
 
     text: str
@@ -475,16 +477,18 @@ def stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]
     value_end = -1
     size = len(text)
     for start, match_end, _ in matches:
-        end = min(match_end, size)
-        first = max(text.rfind("\n", max(0, start - BEFORE), start) + 1, start - BEFORE, 0)
+        end = min(size, match_end)
+        first = start - BEFORE if start > BEFORE else 0
+        first = text.rfind("\n", first, start) + 1 or first
         if text.startswith(_KEY_END, start):
             first = max(0, start - LONGEST)
         if end > farthest:  # an earlier end cannot have its value's end behind this one's
             farthest = end
             if value_end < end:
                 # Before `clear` nothing ends the value, so that no character is searched twice.
-                value_end, clear = _value_end(text, max(end, clear), end + LONGEST)
-        last = min((value_end if value_end >= 0 else farthest + LONGEST) + AFTER, size)
+                value_end, clear = _value_end(text, max(clear, end), end + LONGEST)
+        last = (value_end if value_end >= 0 else farthest + LONGEST) + AFTER
+        last = min(last, size)
         if first > done and done:
             yield begun, done
         if first > done or not done:
@@ -500,16 +504,18 @@ def _value_end(text: str, at: int, limit: int) -> tuple[int, int]:
     Strings that continue the value are part of it. Each character is read a fixed number of times, however many
     strings there are.
     """
-    joint = CONTINUED.match(text, at - 2) if at > 1 else None  # the end of the string may be part of the match
+    # The end of the string may be part of the match.
+    joint = CONTINUED.match(text, at - 2) if at > 1 and text[at - 1 : at] in JOINTS else None
     while True:
         if joint is not None:
             at = joint.end()
         ends = VALUE_END.search(text, at, limit)
         if ends is None:
             return -1, max(at, limit)
-        joint = CONTINUED.match(text, ends.start() - 1) if ends.start() else None
+        end = ends.start()
+        joint = CONTINUED.match(text, end - 1) if end and text[end] in JOINTS else None
         if joint is None:
-            return ends.start(), 0
+            return end, 0
 
 
 def _readings(piece: str) -> Iterator[tuple[str, Joined | Cells | None, bool]]:
@@ -572,7 +578,7 @@ def _encoded(text: str) -> bytes:
 
 def _batches(indices: Sequence[int], texts: Sequence[str]) -> Iterator[Sequence[int]]:
     """Yield the indices in order, in batches of about `BATCH_CHARACTERS`."""
-    ends = list(accumulate(len(texts[index]) for index in indices))
+    ends = list(accumulate([len(texts[index]) for index in indices]))
     first = begun = 0
     while first < len(indices):
         last = max(first + 1, bisect_right(ends, begun + BATCH_CHARACTERS))
