@@ -58,6 +58,8 @@ _GROUP: Final = re.compile(
     r"(\\.|\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*\])|\((?:\?P?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))", re.DOTALL
 )
 """The beginning of a group that captures, or what only looks like one: an escape, a class of characters."""
+_VALUE_GROUP: Final = re.compile(rf"\(\?P?<{VALUE}>")
+_UNDERSCORE: Final = ord("_")
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _NOT_FOR_ASCII: Final = re.compile(r"\\[pPQ]|\\x\{|-[^\x00-\x7f]|[\u017f\u212a]")
 """Properties, quotes, numbers and ranges of characters that may include ASCII; and the two characters that are, when
@@ -186,8 +188,7 @@ def _divided(spans: Sequence[_Match], batch: Sequence[str]) -> Iterator[tuple[in
     """Yield the indices of the joined texts that matches touch, each with the matches in it."""
     if not spans:
         return
-    gap = len(_SEPARATOR)
-    starts = [end + gap * place for place, end in enumerate(accumulate(map(len, batch), initial=0))]
+    starts = list(accumulate(map(len(_SEPARATOR).__add__, map(len, batch)), initial=0))
     begun, found = -1, list[_Match]()
     for start, end, number in spans:
         first = last = bisect_right(starts, start) - 1
@@ -236,6 +237,30 @@ class _OwnPattern:
     def value(self) -> int:
         """The number of the group with the value; 0: the whole match."""
         return int(self.expression.groupindex.get(VALUE.encode(), 0))
+
+    @cached_property
+    def whole(self) -> Any:
+        """The expression without groups, if a value is all of a match but an underscore before it; else None.
+
+        Without groups only the automaton runs: to find groups in a long match takes twenty times as long.
+        """
+        if _VALUE_GROUP.search(self._pattern) is not None and not is_all_value(self._pattern):
+            return None
+        return _compiled(without_groups(self._pattern), RULE_MEMORY, capture=False, ascii_only=self._ascii_only)
+
+    def values(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where the values of all matches are, in bytes; an empty range for a match without a value."""
+        if self.whole is None:
+            group = self.value
+            for match in self.expression.finditer(data):
+                yield match.span(group)
+            return
+        for match in self.whole.finditer(data):
+            start, end = match.span()
+            if start < end and data[start] == _UNDERSCORE:
+                yield self.expression.match(data, start).span(self.value)
+            else:
+                yield start, end
 
 
 def together(patterns: Sequence[str]) -> str:
@@ -299,6 +324,18 @@ def without_others(pattern: str) -> str | None:
     return None if _NOT_FOR_ASCII.search(pattern) is not None else _BEYOND_ASCII.sub(r"\\xff", pattern)
 
 
+def is_all_value(pattern: str) -> bool:
+    """Whether a pattern is the beginning of a form, and a value and no more."""
+    if not pattern.startswith(f"{BEGIN}(?P<value>"):
+        return False
+    depth, end = 0, len(pattern)
+    for token in _TOKEN.finditer(pattern, len(BEGIN)):
+        depth += token[0].startswith("(") - (token[0] == ")")
+        if not depth:
+            return token.end() == end
+    return False
+
+
 def without_groups(pattern: str) -> str:
     r"""Return a pattern that matches the same and captures nothing.
 
@@ -346,10 +383,13 @@ class Scanner:
             matches = gate.matches(texts[0])
             return [self._finds(texts[0], matches, gate, watch)] if matches else found
         # Separately, as one non-ASCII letter would widen all characters of a batch.
-        is_ascii = [text.isascii() for text in texts]
+        is_ascii = list(map(str.isascii, texts))
         for kind in {*is_ascii}:
             gate = self._gates[kind]
-            for batch in _batches([index for index, one in enumerate(is_ascii) if one is kind], texts):
+            indices: Sequence[int] = range(len(texts))
+            if is_ascii.count(kind) < len(texts):
+                indices = [index for index, one in enumerate(is_ascii) if one is kind]
+            for batch in _batches(indices, texts):
                 for place, matches in gate.touched([texts[index] for index in batch]):
                     found[batch[place]] = self._finds(texts[batch[place]], matches, gate, watch)
         return found
@@ -368,13 +408,9 @@ class Scanner:
 
     def _of_rule(self, index: int, page: ScannedText) -> Iterator[Find]:
         rule = self._rules[index]
-        alone = self._alone[page.is_ascii][index]
-        group = alone.value
         places = None if page.is_ascii else _Places(page.data, len(page.text))
-        for match in alone.expression.finditer(page.data):
-            start, end = match.span(group)
-            if places is not None:
-                start, end = places.character(start), places.character(end)
+        for value_range in self._alone[page.is_ascii][index].values(page.data):
+            start, end = value_range if places is None else map(places.character, value_range)
             if start >= end:  # an empty value, or a group that did not match
                 continue
             reading = page.reading(start)
@@ -578,7 +614,7 @@ def _encoded(text: str) -> bytes:
 
 def _batches(indices: Sequence[int], texts: Sequence[str]) -> Iterator[Sequence[int]]:
     """Yield the indices in order, in batches of about `BATCH_CHARACTERS`."""
-    ends = list(accumulate([len(texts[index]) for index in indices]))
+    ends = list(accumulate(map(len, map(texts.__getitem__, indices))))
     first = begun = 0
     while first < len(indices):
         last = max(first + 1, bisect_right(ends, begun + BATCH_CHARACTERS))
