@@ -82,7 +82,10 @@ def read(data: bytes) -> bytes:
     pieces = _EACH_CODE.split(data)
     if len(pieces) == 1:
         return data
-    pieces[1::2] = [_COMMON.get(code) or _meaning(code) for code in pieces[1::2]]
+    others: dict[bytes, bytes] = {}
+    pieces[1::2] = [
+        _COMMON.get(code) or others.get(code) or others.setdefault(code, _meaning(code)) for code in pieces[1::2]
+    ]
     return b"".join(pieces)
 
 

@@ -168,9 +168,13 @@ class _Gate:
         if len(data) == len(text):
             return [(start, max(start + 1, end), number) for start, end, number in spans]
         places = _Places(data, len(text))
-        return [
-            (places.character(start), places.character(max(start, end - 1)) + 1, number) for start, end, number in spans
-        ]
+        found: list[_Match] = []
+        for start, end, number in spans:
+            first, last = places.character(start), max(start, end - 1)
+            # Of a match in ASCII each byte is a character.
+            at = first + last - start if data[start:end].isascii() else places.character(last)
+            found.append((first, at + 1, number))
+        return found
 
     def rules(self, data: bytes, matches: Sequence[_Match]) -> Sequence[int]:
         """Return the indices of the rules that may find something on a page of a text with these matches."""
