@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from threading import Thread
 from time import thread_time
 
@@ -20,7 +20,7 @@ from prompt_sidecar.guard import lookalikes, scanner
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, Check
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions, UserRule
-from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
+from prompt_sidecar.guard.rule import BEGIN, Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.guard.rules import RULES, RuleSet, Watch, default_rules
 from tests.guard import slow
 
@@ -377,3 +377,33 @@ def test_the_sidecars_own_rules_are_compiled_after_the_start(monkeypatch: pytest
     compiled.clear()
     default_rules(GuardOptions(rules=(UserRule("payroll_number", r"\bPN-[0-9]{6}\b", "for PN-123456", "for PN-12"),)))
     assert compiled
+
+
+_ALL_VALUE = (
+    BEGIN + r"(?P<value>[A-Z_][A-Z0-9_]{2,})",
+    BEGIN + r"(?P<value>A(?:0|\)|[(])_*)",
+)
+_MORE_THAN_A_VALUE = (
+    BEGIN + r"(?P<value>[A-Z]+)(?:\b|_)",
+    BEGIN + r"(?P<value>A)(0)",
+    r"0(?P<value>[A-Z]+)",
+    r"(?P<value>_+)|[A-Z]",
+    r"[A-Z]+(_)?",
+)
+
+
+@pytest.mark.parametrize("pattern", [*_ALL_VALUE, *_MORE_THAN_A_VALUE])
+def test_values_are_where_their_groups_are(pattern: str) -> None:
+    """Where a value is all of a match but an underscore, the expression without groups finds it too."""
+    expression = re.compile(pattern.encode())
+    group = "value" if "value" in expression.groupindex else 0
+    own = scanner._OwnPattern(Rule("r", "k", RuleGroup.SECRETS, pattern), ascii_only=False)  # noqa: SLF001
+    for letters in product("_A0( é", repeat=4):
+        data = "".join(letters).encode()
+        assert [(match.span(group), match.span()) for match in expression.finditer(data)] == list(own.values(data))
+
+
+def test_which_patterns_are_all_value() -> None:
+    """Nothing may follow the value's group, which is the first one."""
+    assert all(map(scanner.is_all_value, _ALL_VALUE))
+    assert not any(map(scanner.is_all_value, _MORE_THAN_A_VALUE))

@@ -21,6 +21,8 @@ GENERATION: Final = 7
 """Incremented when a check in this module changes, for the digest of rules, as changed checks find other values."""
 EXAMINED: Final = 4_096
 """Characters of a value that a check examines: a longer one is as random as its beginning."""
+_SHORT: Final = 64
+"""Characters of a value that take less time to examine than the text before it."""
 
 DECODED: Final = "decoded"
 """The check of a text in base64: whether it holds what another rule finds. The scanner runs its rules on it."""
@@ -333,6 +335,8 @@ def assignment(value: str, before: str, after: str) -> bool:
     whole, value = value, value.rstrip(".,;:=&?!")[:EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or whole.endswith("...") or value.startswith(("urn:", "__")):
         return False
+    if len(value) > _SHORT and is_unrelated(before):
+        return False
     if "://" in value or value.startswith(("/", "./", "../", "--")) or "~/" in value or _FILE.search(value):
         return False
     if _UUID.fullmatch(value):
@@ -422,6 +426,8 @@ def named(value: str, before: str, after: str) -> bool:
     """Whether the text after the name of a secret is one: generated, or a password as people make them."""
     whole, value = value[:EXAMINED], value.rstrip(".,;:=&?!)")[:EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or whole.endswith("..."):
+        return False
+    if len(value) > _SHORT and is_unrelated(before):
         return False
     # What few values are comes first: of text that is no secret, most others need not be asked.
     if _UUID.fullmatch(value):

@@ -34,8 +34,6 @@ _CODES: Final = (
 _CODE: Final = re.compile(_CODES.encode())
 _EACH_CODE: Final = re.compile(("(" + re.sub(r"\(\?P<[a-z]+>", "(?:", _CODES) + ")").encode())
 """The same with one group, for splitting a text at its codes."""
-_BEGINNINGS: Final = (b"\\", b"%", b"&", b"3D", b"\x1b")
-"""A text with none of these has no codes: to look for them takes a tenth of the time of the expression."""
 _WRITTEN: Final = re.compile(
     r"%(?P<percent>[2-7][0-9A-Fa-f])|"
     + _RUN
@@ -60,7 +58,10 @@ _LETTERS: Final = {b"n": 10, b"r": 10, b"t": 9, b'"': 34, b"'": 39}
 _ENTITIES: Final = {b"quot": 34, b"apos": 39, b"amp": 38, b"lt": 60, b"gt": 62, b"nbsp": 32}
 _STRING_END: Final = r"(?=[ \t+.\\\n])[ \t]*(?:[+.][ \t]*)?(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))"
 _STRINGS: Final = "|".join(
-    f"{quote * count}{_STRING_END}(?:{chr(34) * count}|{chr(39) * count})" for count in (4, 2, 1) for quote in "\"'"
+    f"{quote}(?:"
+    + "|".join(f"{quote * (count - 1)}{_STRING_END}(?:{chr(34) * count}|{chr(39) * count})" for count in (4, 2, 1))
+    + ")"
+    for quote in "\"'"
 )
 """Between two strings side by side; `read` writes two or four quotes for one that is escaped once or twice."""
 CONTINUED: Final = re.compile(
@@ -68,17 +69,23 @@ CONTINUED: Final = re.compile(
     r"(?:\\{0,15}(?:\n|\\n)[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))\\{0,15}[\"']))"
 )
 """The last character before a joint and the joint, in text that may be escaped: more than what is a joint once read."""
+JOINTS: Final = frozenset("\\\"'\r\n")
+"""The second character of what `CONTINUED` matches: to look at it takes a tenth of the time."""
 _JOINT: Final = re.compile(r"\\\n[+-]?[ \t]*|=(?<=[!-<>-~]=)\r?\n(?=[!-~])|" + _STRINGS)
 
 
 def read(data: bytes) -> bytes:
     """Return the text with each code replaced at the same length; the same object if it has none."""
-    if not any(sign in data for sign in _BEGINNINGS):
+    # To look for what each code has takes a tenth of the time of the expression.
+    if not (b"\\" in data or b"%" in data or b"&" in data or b"3D" in data or b"\x1b" in data):
         return data
     pieces = _EACH_CODE.split(data)
     if len(pieces) == 1:
         return data
-    pieces[1::2] = [_COMMON.get(code) or _meaning(code) for code in pieces[1::2]]
+    others: dict[bytes, bytes] = {}
+    pieces[1::2] = [
+        _COMMON.get(code) or others.get(code) or others.setdefault(code, _meaning(code)) for code in pieces[1::2]
+    ]
     return b"".join(pieces)
 
 

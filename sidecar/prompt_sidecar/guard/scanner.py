@@ -20,15 +20,14 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import re2
 
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, EXAMINED, decoded, entropy
-from prompt_sidecar.guard.reading import CONTINUED, HIDDEN, UNSEEN, Cells, Joined, cells, joined, read, written
+from prompt_sidecar.guard.reading import CONTINUED, HIDDEN, JOINTS, UNSEEN, Cells, Joined, cells, joined, read, written
 from prompt_sidecar.guard.rule import BEGIN, BY_NAME, VALUE, Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.prompt.utf8 import utf8
 
@@ -59,6 +58,8 @@ GROUP: Final = re.compile(
     r"(\\.|\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*\])|\((?:\?P?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))", re.DOTALL
 )
 """The beginning of a group that captures, or what only looks like one: an escape, a class of characters."""
+_VALUE_GROUP: Final = re.compile(rf"\(\?P?<{VALUE}>")
+_UNDERSCORE: Final = ord("_")
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _NOT_FOR_ASCII: Final = re.compile(r"\\[pPQ]|\\x\{|-[^\x00-\x7f]|[\u017f\u212a]")
 """Properties, quotes, numbers and ranges of characters that may include ASCII; and the two characters that are, when
@@ -163,21 +164,30 @@ class _Gate:
 
     def touched(self, batch: Sequence[str]) -> Iterator[tuple[int, Sequence[_Match]]]:
         """Yield the indices of the texts that matches touch, each with the matches in it, in characters."""
-        joined = _SEPARATOR.join(batch)
-        data = _encoded(joined)
+        if len(batch) == 1:
+            found = self.matches(batch[0])
+            if found:
+                yield 0, found
+        else:
+            yield from _divided(self.matches(_SEPARATOR.join(batch)), batch)
+
+    def matches(self, text: str) -> Sequence[_Match]:
+        """Return the matches in a text, in characters, by their place. An empty one takes the character after it."""
+        data = _encoded(text)
         spans = [(*each.span(), number) for number, one in enumerate(self.any) for each in one.finditer(data)]
         if not spans:
-            return
+            return ()
         spans.sort()
-        places = _Places(data, len(joined))
-        found = [
-            (places.character(start), places.character(max(start, end - 1)) + 1, number) for start, end, number in spans
-        ]
-        if len(batch) == 1:
-            size = len(joined)
-            yield 0, [(start, min(end, size), number) for start, end, number in found]
-        else:
-            yield from _divided(found, batch)
+        if len(data) == len(text):
+            return [(start, max(start + 1, end), number) for start, end, number in spans]
+        places = _Places(data, len(text))
+        found: list[_Match] = []
+        for start, end, number in spans:
+            first, last = places.character(start), max(start, end - 1)
+            # Of a match in ASCII each byte is a character.
+            at = first + last - start if data[start:end].isascii() else places.character(last)
+            found.append((first, at + 1, number))
+        return found
 
     def rules(self, data: bytes, matches: Sequence[_Match]) -> Sequence[int]:
         """Return the indices of the rules that may find something on a page of a text with these matches."""
@@ -193,10 +203,14 @@ class _Gate:
 
 def _divided(spans: Sequence[_Match], batch: Sequence[str]) -> Iterator[tuple[int, Sequence[_Match]]]:
     """Yield the indices of the joined texts that matches touch, each with the matches in it."""
-    starts = [0, *accumulate(len(text) + len(_SEPARATOR) for text in batch)]
+    if not spans:
+        return
+    starts = list(accumulate(map(len(_SEPARATOR).__add__, map(len, batch)), initial=0))
     begun, found = -1, list[_Match]()
     for start, end, number in spans:
-        first, last = bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1
+        first = last = bisect_right(starts, start) - 1
+        if end > starts[first + 1]:
+            last = bisect_right(starts, end - 1) - 1
         for place in range(first, min(last + 1, len(batch))):
             if place != begun:
                 if found:
@@ -210,12 +224,12 @@ def _divided(spans: Sequence[_Match], batch: Sequence[str]) -> Iterator[tuple[in
 def _set(patterns: Sequence[str], *, ascii_only: bool) -> Any:
     """Return a set that shows which patterns match a text.
 
-    The last one is empty and always matches: without it there is no answer.
+    The last one matches each text once, at its beginning: without it there is no answer.
     """
     in_ascii = [without_others(each) for each in patterns] if ascii_only else [None]
     latin = None not in in_ascii
     which = re2.Set.SearchSet(_options(MEMORY, capture=False, latin=latin))
-    for each in (*(in_ascii if latin else patterns), ""):
+    for each in (*(in_ascii if latin else patterns), r"\A"):
         which.Add(f"(?m){each}".encode())
     which.Compile()
     return which
@@ -241,8 +255,34 @@ class _OwnPattern:
         """The number of the group with the value; 0: the whole match."""
         return int(self.expression.groupindex.get(VALUE.encode(), 0))
 
-    def span(self, match: Any) -> tuple[int, int]:
-        """Return the range of the value in a match, in bytes."""
+    @cached_property
+    def whole(self) -> Any:
+        """The expression without groups, if a value is all of a match but an underscore before it; else None.
+
+        Without groups only the automaton runs: to find groups in a long match takes twenty times as long.
+        """
+        pattern = self._rule.pattern
+        if self._rule.any_group or (_VALUE_GROUP.search(pattern) is not None and not is_all_value(pattern)):
+            return None
+        return _compiled(without_groups(pattern), RULE_MEMORY, capture=False, ascii_only=self._ascii_only)
+
+    def values(self, data: bytes) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """Yield where the values of all matches are, each with the match, in bytes.
+
+        The range of a value is empty if the match has none.
+        """
+        if self.whole is None:
+            for match in self.expression.finditer(data):
+                yield self._span(match), match.span()
+            return
+        for match in self.whole.finditer(data):
+            start, end = found = match.span()
+            if start < end and data[start] == _UNDERSCORE:
+                yield self.expression.match(data, start).span(self.value), found
+            else:
+                yield found, found
+
+    def _span(self, match: Any) -> tuple[int, int]:
         if self._rule.any_group:
             spans = map(match.span, range(1, self.expression.groups + 1))
             start, end = next((span for span in spans if span[0] < span[1]), match.span())
@@ -328,6 +368,18 @@ def without_others(pattern: str) -> str | None:
     return None if _NOT_FOR_ASCII.search(pattern) is not None else _BEYOND_ASCII.sub(r"\\xff", pattern)
 
 
+def is_all_value(pattern: str) -> bool:
+    """Whether a pattern is the beginning of a form, and a value and no more."""
+    if not pattern.startswith(f"{BEGIN}(?P<value>"):
+        return False
+    depth, end = 0, len(pattern)
+    for token in _TOKEN.finditer(pattern, len(BEGIN)):
+        depth += token[0].startswith("(") - (token[0] == ")")
+        if not depth:
+            return token.end() == end
+    return False
+
+
 def without_groups(pattern: str) -> str:
     r"""Return a pattern that matches the same and captures nothing.
 
@@ -372,11 +424,18 @@ class Scanner:
         found: list[Sequence[Find]] = [()] * len(texts)
         if not self._rules:
             return found
+        if len(texts) == 1:
+            gate = self._gates[texts[0].isascii()]
+            matches = gate.matches(texts[0])
+            return [self._finds(texts[0], matches, gate, watch)] if matches else found
         # Separately, as one non-ASCII letter would widen all characters of a batch.
-        is_ascii = [text.isascii() for text in texts]
+        is_ascii = list(map(str.isascii, texts))
         for kind in {*is_ascii}:
             gate = self._gates[kind]
-            for batch in _batches([index for index, one in enumerate(is_ascii) if one is kind], texts):
+            indices: Sequence[int] = range(len(texts))
+            if is_ascii.count(kind) < len(texts):
+                indices = [index for index, one in enumerate(is_ascii) if one is kind]
+            for batch in _batches(indices, texts):
                 for place, matches in gate.touched([texts[index] for index in batch]):
                     found[batch[place]] = self._finds(texts[batch[place]], matches, gate, watch)
         return found
@@ -391,24 +450,27 @@ class Scanner:
                 watch.passed[self._rules[index].name] += 1
                 continue
             finds += self._of_rule(index, seen)
-        return resolved(_outside_masks(finds, text) if "⟦" in text else finds)
+        return resolved(_outside_masks(finds, text) if "⟦" in text else finds) if finds else ()
 
     def _of_rule(self, index: int, page: ScannedText) -> Iterator[Find]:
         rule = self._rules[index]
-        places = _Places(page.data, len(page.text))
-        alone = self._alone[page.text.isascii()][index]
-        for match in alone.expression.finditer(page.data):
-            start, end = map(places.character, alone.span(match))
-            span = page.span(start, end) if start < end else None
-            if span is None:  # an empty value, or a group that did not match
+        alone = self._alone[page.is_ascii][index]
+        places = None if page.is_ascii else _Places(page.data, len(page.text))
+        for value_range, match_range in alone.values(page.data):
+            start, end = value_range if places is None else map(places.character, value_range)
+            if start >= end:  # an empty value, or a group that did not match
                 continue
-            value, before, after = page.around(start, end)
+            reading = page.reading(start)
+            span = page.span(start, end, reading)
+            if span is None:
+                continue
+            value, before, after = page.around(start, end, reading)
             if rule.check == DECODED:
                 is_find = _SOURCE_MAP not in before and self._encodes(value)
             else:
                 is_find = not rule.check or CHECKS[rule.check](value, before, after)
             if is_find and (rule.entropy or rule.exclusions):
-                whole = page.text[slice(*map(places.character, match.span()))]
+                whole = page.data[slice(*match_range)].decode(errors="replace")
                 line = before.rpartition("\n")[2] + value + after.partition("\n")[0]
                 is_find = not alone.excludes(value, whole, line)
             if is_find:
@@ -422,8 +484,7 @@ class Scanner:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(NamedTuple):
     """A stretch of a text as it is read, and its place on the page."""
 
     at: int
@@ -443,8 +504,7 @@ class _Reading:
         return None if span is None else (self.start + span[0], self.start + span[1])
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedText:
+class ScannedText(NamedTuple):
     """All stretches of a text that rules scan, one after the other, as they are read."""
 
     text: str
@@ -453,14 +513,18 @@ class ScannedText:
     readings: Sequence[_Reading]
     begins: Sequence[int]
     """Where each reading begins."""
+    is_ascii: bool
 
     def reading(self, at: int) -> _Reading:
         """Return the reading that a character of the page is in."""
         return self.readings[bisect_right(self.begins, at) - 1]
 
-    def span(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the range in the text of a range on the page; None if no reading, or another one, has it."""
-        reading = self.reading(start)
+    def span(self, start: int, end: int, reading: _Reading | None = None) -> tuple[int, int] | None:
+        """Return the range in the text of a range on the page; None if no reading, or another one, has it.
+
+        `reading`: the one that the range begins in, if that is known.
+        """
+        reading = reading or self.reading(start)
         if end > reading.end:
             return None
         if reading.seen and not self._holds_code(start, end, reading.seen):
@@ -472,9 +536,9 @@ class ScannedText:
         text = self.text
         return text[start] == text[start + seen] and text[start:end] != text[start + seen : end + seen]
 
-    def around(self, start: int, end: int) -> tuple[str, str, str]:
-        """Return a value with the text before and after it."""
-        reading = self.reading(start)
+    def around(self, start: int, end: int, reading: _Reading | None = None) -> tuple[str, str, str]:
+        """Return a value with the text before and after it; `reading` as in `span`."""
+        reading = reading or self.reading(start)
         before = self.text[max(reading.at, start - CONTEXT) : start].replace(UNSEEN, "")
         return self.text[start:end], before, self.text[end : min(reading.end, end + CONTEXT)]
 
@@ -491,23 +555,27 @@ def page(text: str, matches: Sequence[_Match]) -> ScannedText:
             pieces.append(piece)
             at += len(piece) + len(_SEPARATOR)
     joint = _SEPARATOR.join(pieces)
-    return ScannedText(joint, _encoded(joint), readings, [reading.at for reading in readings])
+    return ScannedText(joint, _encoded(joint), readings, [reading.at for reading in readings], joint.isascii())
 
 
 def stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]:
     """Yield where rules scan: the surroundings of each match of the gate, in separate pieces."""
     begun = done = farthest = clear = 0
     value_end = -1
-    for start, end, _ in matches:
-        first = max(text.rfind("\n", max(0, start - BEFORE), start) + 1, start - BEFORE, 0)
+    size = len(text)
+    for start, match_end, _ in matches:
+        end = min(size, match_end)
+        first = start - BEFORE if start > BEFORE else 0
+        first = text.rfind("\n", first, start) + 1 or first
         if text.startswith(_KEY_END, start):
             first = max(0, start - LONGEST)
         if end > farthest:  # an earlier end cannot have its value's end behind this one's
             farthest = end
             if value_end < end:
                 # Before `clear` nothing ends the value, so that no character is searched twice.
-                value_end, clear = _value_end(text, max(end, clear), end + LONGEST)
-        last = min((value_end if value_end >= 0 else farthest + LONGEST) + AFTER, len(text))
+                value_end, clear = _value_end(text, max(clear, end), end + LONGEST)
+        last = (value_end if value_end >= 0 else farthest + LONGEST) + AFTER
+        last = min(last, size)
         if first > done and done:
             yield begun, done
         if first > done or not done:
@@ -523,16 +591,18 @@ def _value_end(text: str, at: int, limit: int) -> tuple[int, int]:
     Strings that continue the value are part of it. Each character is read a fixed number of times, however many
     strings there are.
     """
-    joint = CONTINUED.match(text, at - 2) if at > 1 else None  # the end of the string may be part of the match
+    # The end of the string may be part of the match.
+    joint = CONTINUED.match(text, at - 2) if at > 1 and text[at - 1 : at] in JOINTS else None
     while True:
         if joint is not None:
             at = joint.end()
         ends = VALUE_END.search(text, at, limit)
         if ends is None:
             return -1, max(at, limit)
-        joint = CONTINUED.match(text, ends.start() - 1) if ends.start() else None
+        end = ends.start()
+        joint = CONTINUED.match(text, end - 1) if end and text[end] in JOINTS else None
         if joint is None:
-            return ends.start(), 0
+            return end, 0
 
 
 def _readings(piece: str) -> Iterator[tuple[str, Joined | Cells | None, bool]]:
@@ -542,9 +612,10 @@ def _readings(piece: str) -> Iterator[tuple[str, Joined | Cells | None, bool]]:
     """
     data = _encoded(piece)
     seen = read(data)
-    if seen != data and (b"%" in data or b"&" in data):
+    changed = seen is not data and seen != data
+    if changed and (b"%" in data or b"&" in data):
         yield piece, None, True
-    as_read = piece if seen == data else seen.decode()
+    as_read = seen.decode() if changed else piece
     yield as_read, None, False
     for way in (written(piece), joined(as_read), cells(as_read) if "--" in as_read else None):
         if way is not None:
@@ -594,7 +665,7 @@ def _encoded(text: str) -> bytes:
 
 def _batches(indices: Sequence[int], texts: Sequence[str]) -> Iterator[Sequence[int]]:
     """Yield the indices in order, in batches of about `BATCH_CHARACTERS`."""
-    ends = list(accumulate(len(texts[index]) for index in indices))
+    ends = list(accumulate(map(len, map(texts.__getitem__, indices))))
     first = begun = 0
     while first < len(indices):
         last = max(first + 1, bisect_right(ends, begun + BATCH_CHARACTERS))
