@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import count, pairwise, product
 from threading import Thread
 from time import thread_time
 
@@ -174,7 +174,7 @@ def test_the_ranges_of_folding_are_complete() -> None:
 
 def test_a_rule_that_has_not_the_time_lets_the_text_through() -> None:
     """When a text's time is over its other rules do not run, and are counted; the next text has its own time."""
-    now = iter((0.0, 0.5, 2.0, 10.0, 10.1, 10.2))
+    now = iter((0.0, 0.5, 0.6, 2.0, 10.0, 10.1, 10.2))
     watch = Watch(lambda: next(now), 1.0)
     texts = [f"{RULES['github_token'].example} and {RULES['jwt'].example}", RULES["npm_token"].example]
     rules = RuleSet(RULES[name] for name in ("github_token", "jwt", "npm_token"))
@@ -182,6 +182,18 @@ def test_a_rule_that_has_not_the_time_lets_the_text_through() -> None:
     assert ["github_token"] == [find.rule.name for find in first]
     assert {"jwt": 1} == watch.passed
     assert ["npm_token"] == [find.rule.name for find in second]
+
+
+def test_a_rule_that_has_begun_ends() -> None:
+    """A text of nothing but values takes a bounded time: a rule finds those that it has the time for."""
+    now = count()
+    watch = Watch(lambda: next(now), 10.0)
+    rules = RuleSet([RULES["github_token"]])
+    text = f"{RULES['github_token'].example} " * 200
+    (finds,) = rules.scan([text], watch)
+    assert 90 < len(finds) <= scanner.BEGUN * 10
+    assert {"github_token": 1} == watch.passed
+    assert 200 == len(rules.scan([text])[0])
 
 
 def test_the_beginning_of_a_pattern_is_found_wherever_the_pattern_is() -> None:

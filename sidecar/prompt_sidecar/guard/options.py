@@ -126,7 +126,8 @@ class GuardOptions:
     scan_seconds: float = setting(
         1.0,
         seconds(0.001, 60),
-        "Processor time for the rules on one text; those that have not begun by then let it through, which is counted.",
+        "Processor time for the rules on one text; those that have not begun by then let it through, and one that has "
+        "begun lets the rest through after ten times as long. Both are counted.",
         "It is enough for some 50 MB. Time in which others have the processor does not count, or a busy machine would "
         "let secrets through.",
         advanced=True,

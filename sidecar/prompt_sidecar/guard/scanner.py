@@ -74,6 +74,9 @@ _SHARED: Final = 5
 """Rules with the same `near` that have an automaton of their own: each automaton reads all text."""
 _LONG: Final = 16
 """Characters of a run that the gate searches for, of those that a pattern requires: fewer make a smaller automaton."""
+BEGUN: Final = 10
+"""How many times `guard.scan_seconds` a rule may go on that has begun. A text of nothing but passwords takes a rule some
+three seconds a megabyte; without a bound, a hostile one of 30 MB would hold up its process for minutes."""
 VALUE_END: Final = re.compile(r"[\s\"'\\]")
 """One character that ends a value."""
 _KEY_END: Final = "-----END"
@@ -87,7 +90,7 @@ EXCLUSIONS: Final = 256
 
 
 class Watch:
-    """The time that rules may take on one text, and the rules that were skipped when it was over.
+    """The time that rules may take on one text, and the rules that were skipped or ended when it was over.
 
     Args:
         clock: in seconds, processor time of the scanning thread: one thread scans a text.
@@ -99,15 +102,15 @@ class Watch:
         self._seconds = seconds
         self._until = math.inf
         self.passed: Counter[str] = Counter()
-        """Number of texts that a rule did not scan because the time was over, by the rule's name."""
+        """Number of texts that a rule did not scan, or not to the end, as the time was over, by the rule's name."""
 
     def begin(self) -> None:
         """Begin a text."""
         self._until = self._clock() + self._seconds
 
-    def over(self) -> bool:
-        """Whether the text's time is over."""
-        return self._clock() >= self._until
+    def over(self, times: int = 1) -> bool:
+        """Whether so many times the text's time is over."""
+        return self._clock() >= self._until + (times - 1) * self._seconds
 
 
 _Match = tuple[int, int, int]
@@ -449,10 +452,10 @@ class Scanner:
             if watch is not None and watch.over():
                 watch.passed[self._rules[index].name] += 1
                 continue
-            finds += self._of_rule(index, seen)
+            finds += self._of_rule(index, seen, watch)
         return resolved(_outside_masks(finds, text) if "⟦" in text else finds) if finds else ()
 
-    def _of_rule(self, index: int, page: ScannedText) -> Iterator[Find]:
+    def _of_rule(self, index: int, page: ScannedText, watch: Watch | None = None) -> Iterator[Find]:
         rule = self._rules[index]
         alone = self._alone[page.is_ascii][index]
         places = None if page.is_ascii else _Places(page.data, len(page.text))
@@ -460,6 +463,9 @@ class Scanner:
             start, end = value_range if places is None else map(places.character, value_range)
             if start >= end:  # an empty value, or a group that did not match
                 continue
+            if watch is not None and watch.over(BEGUN):
+                watch.passed[rule.name] += 1
+                return
             reading = page.reading(start)
             span = page.span(start, end, reading)
             if span is None:
