@@ -181,6 +181,12 @@ def test_filters_are_understood_as_far_as_they_go(tmp_path: Path) -> None:
     assert ["two"] == read(path).ignored
 
 
+def test_a_file_that_extends_another(tmp_path: Path) -> None:
+    """The other file is not read, and a sentence says so."""
+    path = _written(tmp_path, "[extend]\nuseDefault = true\n[[rules]]\nid = 'a'\nregex = 'ab'\n")
+    assert "The file that it extends is not read" in [*rule_files.described(path)][-1]
+
+
 def test_an_action_turns_a_rule_of_a_file_off(path: str) -> None:
     """`guard.actions` names rules of files as others, and a misspelled one is refused."""
     rules = default_rules(replace(_options(path), actions=("acme_api_key=off",)))
@@ -200,6 +206,7 @@ def test_an_action_turns_a_rule_of_a_file_off(path: str) -> None:
         ("[[rules]]\nid = 'a'\nregex = '(?=a)'", "no RE2 expression, in the rule a"),
         ("[[rules]]\nid = 'a'\nregex = 3", "whose regex is no text"),
         ("[[rules]]\nid = 'a'\nregex = 'ab'\nsecretGroup = 'x'", "secretGroup"),
+        ("[[rules]]\nid = 'a'\nregex = '(a)b'\nsecretGroup = 2", "1 groups and secretGroup 2"),
         ("[[rules]]\nid = 'a'\nregex = 'ab'\nentropy = 'x'", "entropy"),
         ("[[rules]]\nid = 'a'\nregex = 'ab'\nkeywords = [3]", "keywords"),
         ("[allowlist]\nregexes = ['(']\n[[rules]]\nid = 'a'\nregex = 'ab'", "no secrets by a pattern"),

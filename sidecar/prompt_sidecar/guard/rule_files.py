@@ -67,6 +67,8 @@ class RuleFile:
     """Why rules of the file are not used, by their ids."""
     ignored: Sequence[str]
     """Ids of rules that are used with fewer conditions than they have in the file, so that they find more."""
+    extends: bool
+    """Whether the file is in addition to another one, which is not read."""
 
 
 @cache
@@ -119,7 +121,7 @@ def read(path: str) -> RuleFile:
         if conditions.ignored or everywhere.ignored:
             ignored.append(name)
         rules.append(_rule(table, name, conditions, everywhere))
-    return RuleFile(rules, left_out, ignored)
+    return RuleFile(rules, left_out, ignored, "extend" in tree)
 
 
 def described(path: str) -> Iterator[str]:
@@ -134,6 +136,8 @@ def described(path: str) -> Iterator[str]:
             "Used without conditions that are not understood, so that they may find more than their scanner: "
             f"{', '.join(file.ignored)}."
         )
+    if file.extends:
+        yield "The file that it extends is not read: guard.rule_files may name it too."
 
 
 def named_apart(files: Iterable[RuleFile], taken: Iterable[str]) -> Iterator[Rule]:
@@ -227,6 +231,8 @@ def _rule(table: Mapping[str, Any], name: str, own: _Conditions, everywhere: _Co
     if not isinstance(group, int) or group < 0:
         raise RuleFileError(f"has a secretGroup that is no number, in the rule {name}")
     pattern, groups = _with_value(pattern, group)
+    if group > groups:
+        raise RuleFileError(f"has a pattern with {groups} groups and secretGroup {group}, in the rule {name}")
     label = _NO_NAME.sub("_", name.lower()).strip("_")[:_NAME_CHARACTERS] or "rule"
     entropy = table.get("entropy", 0)
     if not isinstance(entropy, (int, float)):

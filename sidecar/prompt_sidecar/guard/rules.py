@@ -141,8 +141,8 @@ def _of_files(options: GuardOptions, taken: Iterable[str]) -> Iterator[Rule]:
 
 def _conditions(rule: Rule) -> Sequence[object]:
     """Return what only rules of files have, for the digest."""
-    has_own = rule.any_group or rule.entropy or rule.exclusions
-    return [rule.any_group, rule.entropy, rule.exclusions] if has_own else []
+    own = [rule.keywords, rule.any_group, rule.entropy, rule.exclusions]
+    return own if any(own) else []
 
 
 def _own(user: UserRule) -> Rule:
