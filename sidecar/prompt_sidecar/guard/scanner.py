@@ -75,8 +75,8 @@ _SHARED: Final = 5
 _LONG: Final = 16
 """Characters of a run that the gate searches for, of those that a pattern requires: fewer make a smaller automaton."""
 BEGUN: Final = 10
-"""How many times `guard.scan_seconds` a rule may go on that has begun. A text of nothing but passwords takes a rule some
-three seconds a megabyte; without a bound, a hostile one of 30 MB would hold up its process for minutes."""
+"""How many times `guard.scan_seconds` a rule may go on that has begun. A text of nothing but passwords takes a rule
+some three seconds a megabyte; without a bound, a hostile one of 30 MB would hold up its process for minutes."""
 VALUE_END: Final = re.compile(r"[\s\"'\\]")
 """One character that ends a value."""
 _KEY_END: Final = "-----END"
