@@ -106,8 +106,11 @@ def test_one_request() -> None:
 LOG: Final = "\n".join(f"line {number} of a log that nobody reads twice" for number in range(150))
 
 
-def run_of(here: Proxied, turns: int, *, chained: bool, **more: Any) -> list[list[Any]]:
-    """An agent that reads logs until its model is done; it goes on from each response, or sends all of it again."""
+def run_of(here: Proxied, turns: int, *, chained: bool, reported: Seen | None = None, **more: Any) -> list[list[Any]]:
+    """An agent that reads logs until its model is done; it goes on from each response, or sends all of it again.
+
+    `reported`: each request waits until the usage of the answer before it, by which tokens are estimated, is reported.
+    """
 
     async def does(socket: Any) -> list[list[Any]]:
         history: list[Any] = [user("Read the logs.")]
@@ -117,6 +120,8 @@ def run_of(here: Proxied, turns: int, *, chained: bool, **more: Any) -> list[lis
             found.append(events)
             if events[-1]["type"] != "response.completed":
                 break
+            if reported is not None:
+                await asyncio.to_thread(until, _reports(reported, turn + 1))
             output = events[-1]["response"]["output"]
             calls = [item for item in output if item["type"] == "function_call"]
             new = [result(call["call_id"], f"{turn}: {LOG}") for call in calls]
@@ -127,6 +132,10 @@ def run_of(here: Proxied, turns: int, *, chained: bool, **more: Any) -> list[lis
         return found
 
     return agent(here, does)  # type: ignore[no-any-return]
+
+
+def _reports(seen: Seen, count: int) -> Callable[[], bool]:
+    return lambda: seen.reports >= count
 
 
 def reads(turns: int) -> Model:
@@ -152,13 +161,13 @@ def test_a_chain_is_cut() -> None:
 
 def test_many_turns_are_as_over_http() -> None:
     """A run that sends all of its history each time, and one that goes on from responses, show the model the same."""
-    with behind(reads(8)) as (here, provider, _):
-        run_of(here, 9, chained=False)
+    with behind(reads(8)) as (here, provider, seen):
+        run_of(here, 9, chained=False, reported=seen)
         whole = [each.whole for each in provider.asked]
         assert all("previous_response_id" not in each.message for each in provider.asked)
         assert [] == provider.defects
-    with behind(reads(8)) as (here, provider, _):
-        run_of(here, 9, chained=True)
+    with behind(reads(8)) as (here, provider, seen):
+        run_of(here, 9, chained=True, reported=seen)
         chained = [each.whole for each in provider.asked]
         assert [] == provider.defects
     assert [_text_of(body) for body in whole] == [_text_of(body) for body in chained]
