@@ -90,6 +90,8 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/clients/test_settings.py::test_deadline_retries_and_sizes": _SECONDS,
     "tests/conformance/": STAYS,
     "tests/conformance/test_conformance.py::test_recorded": _DATA,
+    "tests/conformance/test_conformance.py::test_invented_blocks": _SECONDS,
+    "tests/conformance/test_conformance.py::test_what_forces_nothing": _SECONDS,
     "tests/conformance/test_reasoning.py::test_a_sidecar_that_is_killed": _KILLED,
     "tests/conformance/test_reasoning.py::test_recorded_runs": _DATA,
     "tests/dashboards/test_promtool.py": "needs promtool",
@@ -101,6 +103,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/deploy/test_release.py::test_a_release_from_its_beginning_to_its_end": "installs packages from an index",
     "tests/docs/test_go.py": "needs Go",
     "tests/docs/test_integration.py::test_the_figures": _DATA,
+    "tests/docs/test_log_lines.py::test_a_quoted_line_is_logged": _SECONDS,
     "tests/docs/test_site.py": "builds the site: make docs",
     "tests/doors/envoy/test_load.py": _SECONDS,
     "tests/doors/envoy/test_masked.py": "starts Envoy for each test, a second of processor time; some stay",
@@ -138,6 +141,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/lab/conformance/": STAYS,
     "tests/lab/demo/": STAYS,
     "tests/lab/fuzz/": STAYS,
+    "tests/lab/fuzz/test_fuzz.py::test_over_a_socket": _SECONDS,
     "tests/lab/fuzz/test_fuzz.py::test_mixed_histories": _SECONDS,
     "tests/lab/planted/": STAYS,
     "tests/promises/test_ageing.py::test_a_long_run_plateaus": _SECONDS,
@@ -189,8 +193,9 @@ THOROUGH: Final[Mapping[str, str]] = {
 
 SAMPLED: Final[Mapping[str, int]] = {
     "tests/guard/test_switching.py": EACH,
-    "tests/cli/test_commands.py::test_serve_and_check_config_say_the_same": 3,
+    "tests/cli/test_commands.py::test_serve_and_check_config_say_the_same": 1,
     "tests/cli/test_process.py::test_a_signal_drains": 1,
+    "tests/client/test_fallback.py::test_prompts_of_no_shape": 6,
     "tests/client/test_guard.py::test_a_run_with_masks_is_never_failed_open": 1,
     "tests/client/test_killed.py::test_the_run_ends_normally": 1,
     "tests/client/test_streaming.py::test_recall_inside_a_stream": 2,
@@ -241,7 +246,9 @@ SAMPLED: Final[Mapping[str, int]] = {
     "tests/doors/http/test_guarded.py::test_tools_get_values_that_no_provider_sees": 4,
     "tests/doors/http/test_sdks.py::test_what_left_the_prompt_is_recalled_however_often": 1,
     "tests/integrations/test_masked.py": 2,
+    "tests/integrations/test_httpx_masks.py::test_calls_get_values_in_asyncio": 1,
     "tests/integrations/test_httpx.py::test_an_agent_that_only_has_another_transport": 2,
+    "tests/doors/grpc/test_waiting.py::test_a_call_that_waits": 2,
     "tests/doors/grpc/test_own_pool.py::test_a_hidden_name_costs_no_start": 2,
 }
 """Places where a test runs some of its cases, and how many."""
