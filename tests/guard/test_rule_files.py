@@ -61,6 +61,11 @@ regex = '''either=(?:<([a-z]{4})>|\(([a-z]{4})\))'''
 keywords = ["either"]
 
 [[rules]]
+id = "corp"
+regex = '''\b(corp_[a-z0-9]{20})|corpo:[0-9]{24}'''
+keywords = ["corp"]
+
+[[rules]]
 id = "jwt"
 regex = '''jaywt-[0-9]{6}'''
 
@@ -143,6 +148,7 @@ def _options(path: str) -> GuardOptions:
         ("my_borg_thing: 'v2-hunterman' # do not use", []),
         ("my_borg_thing: 'v1-hunterman'", []),
         ("either=<abcd> either=(efgh)", [("either", "abcd"), ("either", "efgh")]),
+        (f"corp_{_KEY[5:]}, corpo:{'1234' * 6}", [("corp", "corp_" + _KEY[5:]), ("corp", "corpo:" + "1234" * 6)]),
         ("jaywt-123456", [("jwt_2", "jaywt-123456")]),
         ("x-123456789 id-123456789", []),
     ],
@@ -155,11 +161,11 @@ def test_a_rule_of_a_file_finds(text: str, found: list[tuple[str, str]]) -> None
 def test_rules_that_are_left_out_are_listed(path: str) -> None:
     """Rules that are not for prompts, or too large, are left out, each with the reason."""
     file = read(path)
-    assert ["acme_api_key", "borg_password", "either", "jwt"] == [rule.name for rule in file.rules]
+    assert ["acme_api_key", "borg_password", "either", "corp", "jwt"] == [rule.name for rule in file.rules]
     assert ["empty", "file-only", "large", "of-yaml", "part"] == sorted(file.left_out)
     assert "instructions" in file.left_out["large"]
     sentences = list(rule_files.described(path))
-    assert sentences[0].endswith("adds 4 rules to the guard's own.")
+    assert sentences[0].endswith("adds 5 rules to the guard's own.")
     assert "Left out, as they are for files of some names: of-yaml." in sentences
 
 
@@ -251,7 +257,7 @@ def test_files_change_the_digest(path: str) -> None:
     """Replicas with other files have another digest; without files it is that of the rules alone."""
     with_file, without = default_rules(_options(path)), default_rules(GuardOptions(ENFORCE))
     assert with_file.digest != without.digest
-    assert len(without.rules) + 4 == len(with_file.rules)
+    assert len(without.rules) + 5 == len(with_file.rules)
     assert set(RULES) < {rule.name for rule in with_file.rules}
 
 
@@ -269,7 +275,7 @@ def test_the_command_finds_and_explains(path: str, tmp_path: Path, capsys: pytes
     assert "acme_api_key" in {json.loads(line)["name"] for line in both.out.splitlines()}
     assert "Left out" in both.err
     assert 0 == main(["check-config", *settings])
-    assert "adds 4 rules" in capsys.readouterr().out
+    assert "adds 5 rules" in capsys.readouterr().out
 
 
 @given(
@@ -277,7 +283,7 @@ def test_the_command_finds_and_explains(path: str, tmp_path: Path, capsys: pytes
         st.sampled_from([_KEY, "borg", "_x: '", "v2-", "abcdefgh1", " ", "\n", "=", "é", "sample", "0"]), max_size=30
     )
 )
-def test_keywords_only_save_time(parts: list[str]) -> None:
+def test_keywords_find_what_patterns_find(parts: list[str]) -> None:
     """A rule that is looked for by its keywords finds what it finds when it is looked for by its pattern."""
     text = "".join(parts)
     by_keywords, by_patterns = (
@@ -298,5 +304,5 @@ def _scanners() -> tuple[Scanner, Scanner]:
     """Scanners of the rules of the file above that have keywords, and of the same without."""
     with TemporaryDirectory() as folder:
         rules = [rule for rule in read(_written(Path(folder), _FILE)).rules if rule.keywords]
-    assert {"borg_password", "either"} == {rule.name for rule in rules}
+    assert {"borg_password", "either", "corp"} == {rule.name for rule in rules}
     return Scanner(rules), Scanner([replace(rule, keywords="") for rule in rules])

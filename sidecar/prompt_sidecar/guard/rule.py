@@ -75,7 +75,7 @@ class Rule:
     """A pattern of words of which one is near each find, at most as far as rules scan around a match. Rules that have
     this are searched for by it alone, and together by an automaton of their own."""
     any_group: bool = False
-    """The value is the first group that takes part in a match."""
+    """The value is the first group that takes part in a match, or all of it if none does."""
     entropy: float = 0.0
     """Shannon entropy that a value must exceed, in bits a character."""
     exclusions: Sequence[Exclusion] = ()

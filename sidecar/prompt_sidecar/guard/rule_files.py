@@ -30,9 +30,6 @@ FILE_BYTES: Final = 4_194_304
 """Size of a file of rules: betterleaks' own has 0.5 MB."""
 FILE_RULES: Final = 2_000
 """Rules in a file: betterleaks' own has 400."""
-MOST_INSTRUCTIONS: Final = 5_000
-"""Size of a pattern, compiled: ten times that of ordinary ones. All rules together are one automaton, which a single
-pattern must not fill."""
 FILE_INSTRUCTIONS: Final = 600_000
 """Size of all patterns of a file together: those of betterleaks' own have 200,000, the sidecar's own rules 41,000."""
 _NAME_CHARACTERS: Final = 48
@@ -220,8 +217,8 @@ def _unused(table: Mapping[str, Any]) -> tuple[str, int]:
         raise RuleFileError(
             f"has a pattern that is no RE2 expression, in the rule {table.get('id')}: {error}"
         ) from None
-    if size > MOST_INSTRUCTIONS:
-        return f"the pattern is too large (of {size:,} instructions; accepted: {MOST_INSTRUCTIONS:,})", 0
+    if size > scanner.MOST_INSTRUCTIONS:
+        return f"the pattern is too large (of {size:,} instructions; accepted: {scanner.MOST_INSTRUCTIONS:,})", 0
     return "the pattern matches the empty text" if scanner.matches_nothing(pattern) else "", size
 
 
@@ -246,7 +243,7 @@ def _rule(table: Mapping[str, Any], name: str, own: _Conditions, everywhere: _Co
         action=RuleAction.MASK,
         near=near,
         keywords="" if near else _words(_texts(table, "keywords")),
-        any_group=group == 0 and groups > 1,
+        any_group=group == 0 and groups > 0,
         entropy=max(float(entropy), own.entropy, everywhere.entropy),
         exclusions=(*own.exclusions, *everywhere.exclusions),
     )
@@ -276,7 +273,7 @@ def _valid(pattern: str) -> str:
 
 def _near(pattern: str) -> str:
     r"""Return the beginning of the pattern of a key with a prefix, which begins with `\b`; empty: it is none."""
-    if not pattern.startswith(r"\b"):
+    if not pattern.startswith(r"\b") or scanner.has_alternatives(pattern):
         return ""
     whole = BEGIN + pattern.removeprefix(r"\b")
     near = scanner.beginning(whole)

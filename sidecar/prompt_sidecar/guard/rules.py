@@ -170,8 +170,8 @@ def _faults(user: UserRule) -> Iterator[str]:
     except ValueError as error:
         yield f"has a pattern that is no RE2 expression: {error}"
         return
-    if instructions > MOST_INSTRUCTIONS:
-        yield f"has a pattern of {instructions:,} instructions; accepted: {MOST_INSTRUCTIONS:,}"
+    if instructions > scanner.MOST_INSTRUCTIONS:
+        yield f"has a pattern of {instructions:,} instructions; accepted: {scanner.MOST_INSTRUCTIONS:,}"
         return
     if scanner.matches_nothing(rule.pattern):
         yield "has a pattern that matches the empty text"
@@ -187,9 +187,6 @@ def _faults(user: UserRule) -> Iterator[str]:
 
 _NAME_END: Final = 64
 """Characters of a member's name that are scanned, from its end: as many as checks see before a value."""
-MOST_INSTRUCTIONS: Final = 5_000
-"""Size of a user's pattern, compiled: ten times that of the sidecar's own ordinary ones. All rules together are one
-automaton, which a single pattern must not fill."""
 _NAME: Final = re.compile(r"[a-z0-9_]{1,40}")
 _ESCAPED_BACKSLASH: Final = re.compile(r"\\\\")
 _UNUSABLE: Final = re.compile(r"\\[ACz]|\(\?[A-Za-z]*-[A-Za-z]*m")

@@ -83,6 +83,9 @@ _KEY_END: Final = "-----END"
 """What follows the lines of a private key, whose beginning may be cut off."""
 _SOURCE_MAP: Final = "sourceMappingURL="
 """What precedes a whole program's source in base64, which includes the examples of its documentation."""
+MOST_INSTRUCTIONS: Final = 5_000
+"""Size of a pattern of a user or a file, compiled: ten times that of the sidecar's own ordinary ones. All rules
+together are one automaton, which a single pattern must not fill."""
 RULE_MEMORY: Final = 8_388_608
 """Bytes for the automaton of one rule: RE2's own default."""
 EXCLUSIONS: Final = 256
@@ -383,6 +386,16 @@ def is_all_value(pattern: str) -> bool:
     return False
 
 
+def has_alternatives(pattern: str) -> bool:
+    """Whether a pattern has alternatives outside of all groups."""
+    depth = 0
+    for token in _TOKEN.finditer(pattern):
+        depth += token[0].startswith("(") - (token[0] == ")")
+        if not depth and token[0] == "|":
+            return True
+    return False
+
+
 def without_groups(pattern: str) -> str:
     r"""Return a pattern that matches the same and captures nothing.
 
@@ -455,7 +468,7 @@ class Scanner:
             finds += self._of_rule(index, seen, watch)
         return resolved(_outside_masks(finds, text) if "⟦" in text else finds) if finds else ()
 
-    def _of_rule(self, index: int, page: ScannedText, watch: Watch | None = None) -> Iterator[Find]:
+    def _of_rule(self, index: int, page: ScannedText, watch: Watch | None) -> Iterator[Find]:
         rule = self._rules[index]
         alone = self._alone[page.is_ascii][index]
         places = None if page.is_ascii else _Places(page.data, len(page.text))
